@@ -7,7 +7,7 @@ mod keys;
 mod one;
 mod rheo;
 mod server;
-mod strings;
+pub(crate) mod strings;
 mod time;
 mod transaction;
 

@@ -6,7 +6,7 @@ use rheostat_core::operation::{Failure, Outcome, Read};
 /// The reply where a partition server is at fault.
 pub const STRANGE: &str = "ERR the partition server answered something else than was asked";
 
-/// What a number that is answered is made of.
+/// What a reply is made of.
 pub struct Seen<'a> {
     /// The key as it was read, or as it was before its change.
     pub read: &'a Read,
@@ -16,8 +16,8 @@ pub struct Seen<'a> {
     pub now_ms: u64,
 }
 
-/// Makes a number of an outcome and of what the request said beside; `None` is answered as null.
-pub type Number = fn(&Seen<'_>, u64) -> Option<i64>;
+/// Writes one reply, of an outcome and of a number that the request gave beside.
+pub type Tell = fn(&Seen<'_>, u64, &mut ReplyWriter<'_>);
 
 /// How the outcome of a request's one operation is told.
 #[derive(Clone, Copy, Debug)]
@@ -26,10 +26,8 @@ pub enum Render {
     Ok,
     /// The value.
     Get,
-    /// `string` or `none`.
-    Type,
-    /// The number that this makes of what was read, or was there before a change.
-    Number(Number, u64),
+    /// What this writes of what was read, or was there before a change.
+    Told(Tell, u64),
     /// The values.
     Many,
     /// The value as it was.
@@ -50,10 +48,10 @@ pub enum Render {
 
 impl Render {
     /// 1 if something changed, else 0.
-    pub const CHANGED: Render = Render::Number(|seen, _| Some(seen.changed.into()), 0);
+    pub const CHANGED: Render = Render::Told(|seen, _, out| out.integer(seen.changed.into()), 0);
 
     /// 1 if the key is there, else 0.
-    pub const EXISTS: Render = Render::Number(|seen, _| Some(seen.read.value.is_some().into()), 0);
+    pub const EXISTS: Render = Render::Told(|seen, _, out| out.integer(seen.read.value.is_some().into()), 0);
 
     /// Writes the reply; says whether it is not an error. `now_ms` is when it was asked for.
     #[inline]
@@ -71,14 +69,10 @@ impl Render {
                 Some(_) => writer.ok(),
                 None => writer.null(),
             },
-            (Render::Number(number, with), outcome @ (Outcome::Read(read, _) | Outcome::Changed { before: read, .. })) => {
+            (Render::Told(tell, with), outcome @ (Outcome::Read(read, _) | Outcome::Changed { before: read, .. })) => {
                 let changed = matches!(outcome, Outcome::Changed { version: Some(_), .. });
-                match number(&Seen { read, changed, now_ms }, with) {
-                    Some(number) => writer.integer(number),
-                    None => writer.null(),
-                }
+                return writer.is_no_error(|writer| tell(&Seen { read, changed, now_ms }, with, writer));
             }
-            (Render::Type, Outcome::Read(read, _)) => writer.simple(if read.value.is_some() { "string" } else { "none" }),
             (Render::Tested, Outcome::Tested { equal, .. }) => writer.integer((*equal).into()),
             (Render::Tested, Outcome::Written(_) | Outcome::Kept(_)) => writer.null(),
             (Render::Many, Outcome::Many(reads, _)) => {

@@ -42,6 +42,13 @@ impl<'o> ReplyWriter<'o> {
         self.version
     }
 
+    /// Calls `write`, which writes one reply; says whether that is not an error.
+    pub fn is_no_error(&mut self, write: impl FnOnce(&mut ReplyWriter<'_>)) -> bool {
+        let begin = self.out.len();
+        write(self);
+        self.out.get(begin) != Some(&b'-')
+    }
+
     /// `OK`.
     #[inline]
     pub fn ok(&mut self) {

@@ -4,7 +4,7 @@ use super::one::{change, read};
 use super::time::{self, ExpiryForm, TimeUnit};
 use super::{Arguments, Command, CommandError, Parsed, REPEATED, Reason, Request, printable};
 use crate::number::{parse_i64, parse_u64};
-use crate::render::{Number, Render};
+use crate::render::{Render, Tell};
 use crate::table::words::*;
 use rheostat_core::glob::{self, MAX_PATTERN_BYTES};
 use rheostat_core::operation::{Change, Expiry, ExpiryCondition};
@@ -29,7 +29,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
         .on_key(UPDATES)
         .takes(&[KEY, UNIX_SECONDS, EXPIRE_CONDITION]),
     Entry::generic("expiretime", 2, READ, "7.0.0", |request| {
-        time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Seconds, ExpiryForm::Absolute)))
+        time_of(request, |seen, _, out| out.integer(time::of(seen, TimeUnit::Seconds, ExpiryForm::Absolute)))
     })
     .does("Returns when a key expires, in seconds; -1 if never, -2 without a key")
     .on_key(READS),
@@ -45,12 +45,12 @@ pub(crate) const COMMANDS: &[Entry] = &[
         .on_key(UPDATES)
         .takes(&[KEY, UNIX_MILLISECONDS, EXPIRE_CONDITION]),
     Entry::generic("pexpiretime", 2, READ, "7.0.0", |request| {
-        time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Milliseconds, ExpiryForm::Absolute)))
+        time_of(request, |seen, _, out| out.integer(time::of(seen, TimeUnit::Milliseconds, ExpiryForm::Absolute)))
     })
     .does("Returns when a key expires, in milliseconds; -1 if never, -2 without a key")
     .on_key(READS),
     Entry::generic("pttl", 2, READ, "2.6.0", |request| {
-        time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Milliseconds, ExpiryForm::Remaining)))
+        time_of(request, |seen, _, out| out.integer(time::of(seen, TimeUnit::Milliseconds, ExpiryForm::Remaining)))
     })
     .does("Returns how many milliseconds a key has left; -1 if it does not expire, -2 without a key")
     .on_key(READS)
@@ -70,13 +70,17 @@ pub(crate) const COMMANDS: &[Entry] = &[
         .costs(PER_KEY)
         .on_keys(LOOKS)
         .hints(ADDED_UP),
-    Entry::generic("ttl", 2, READ, "1.0.0", |request| time_of(request, |seen, _| Some(time::of(seen, TimeUnit::Seconds, ExpiryForm::Remaining))))
-        .does("Returns how many seconds a key has left; -1 if it does not expire, -2 without a key")
-        .on_key(READS)
-        .hints(VARYING),
-    Entry::generic("type", 2, READ, "1.0.0", |request| read(request.at(1), Render::Type))
-        .does("Returns `string`, or `none` without a key")
-        .on_key(LOOKS),
+    Entry::generic("ttl", 2, READ, "1.0.0", |request| {
+        time_of(request, |seen, _, out| out.integer(time::of(seen, TimeUnit::Seconds, ExpiryForm::Remaining)))
+    })
+    .does("Returns how many seconds a key has left; -1 if it does not expire, -2 without a key")
+    .on_key(READS)
+    .hints(VARYING),
+    Entry::generic("type", 2, READ, "1.0.0", |request| {
+        read(request.at(1), Render::Told(|seen, _, out| out.simple(if seen.read.value.is_some() { "string" } else { "none" }), 0))
+    })
+    .does("Returns `string`, or `none` without a key")
+    .on_key(LOOKS),
     Entry::generic("unlink", -2, WRITE, "4.0.0", |request| Ok(Command::Delete(request.from(1))))
         .does("Deletes keys and returns how many were there, as DEL does")
         .costs(PER_KEY)
@@ -118,8 +122,8 @@ fn expire(request: Request<'_>, unit: TimeUnit, form: ExpiryForm) -> Parsed<'_> 
     change(request.at(1), Change::Expire { expiry, condition }, Render::CHANGED)
 }
 
-fn time_of(request: Request<'_>, number: Number) -> Parsed<'_> {
-    read(request.at(1), Render::Number(number, 0))
+fn time_of(request: Request<'_>, tell: Tell) -> Parsed<'_> {
+    read(request.at(1), Render::Told(tell, 0))
 }
 
 /// The options NX, XX, GT, LT.

@@ -33,7 +33,7 @@ pub enum Act {
 }
 
 impl PartialEq for One<'_> {
-    /// The same is done to the same key. Functions that make a number of an outcome have no identity to compare.
+    /// The same is done to the same key. Functions that write replies have no identity to compare.
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.act == other.act
     }

@@ -3,8 +3,9 @@
 use super::keys::pattern;
 use super::one::read;
 use super::{Arguments, Command, CommandError, Parsed, Request};
+use crate::ReplyWriter;
 use crate::number::{parse_i64, parse_u64};
-use crate::render::Render;
+use crate::render::{Render, Seen};
 use crate::table::catalogue::{Catalogue, Filter};
 use crate::table::words::*;
 use crate::table::{self, Found};
@@ -163,7 +164,14 @@ fn memory_usage(request: Request<'_>) -> Parsed<'_> {
         _ => return Err(CommandError::Syntax),
     }
     let key = request.at(2);
-    read(key, Render::Number(|seen, key| Some((key + seen.read.value.as_ref()?.len() as u64 + VERSION_BYTES) as i64), key.len() as u64))
+    read(key, Render::Told(memory_of, key.len() as u64))
+}
+
+fn memory_of(seen: &Seen<'_>, key_bytes: u64, out: &mut ReplyWriter<'_>) {
+    match &seen.read.value {
+        Some(value) => out.integer((key_bytes + value.len() as u64 + VERSION_BYTES) as i64),
+        None => out.null(),
+    }
 }
 
 pub(super) fn wait(request: Request<'_>) -> Parsed<'_> {

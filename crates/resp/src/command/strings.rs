@@ -4,6 +4,7 @@ use super::counters::integer;
 use super::one::{Act, One, add, change, read};
 use super::time::{self, ExpiryForm, TimeUnit};
 use super::{Command, CommandError, Pairs, Parsed, Request};
+use crate::ReplyWriter;
 use crate::render::{Render, Seen};
 use crate::table::words::*;
 use rheostat_core::operation::{Change, Expiry, ExpiryCondition, SetCondition};
@@ -72,13 +73,16 @@ pub(crate) const COMMANDS: &[Entry] = &[
         .does("Sets the value of a key that has none; 1 if it did, else 0")
         .on_key(OVERWRITES)
         .takes(&[KEY, VALUE]),
-    Entry::string("strlen", 2, READ, "2.2.0", |request| read(request.at(1), Render::Number(length, 0)))
+    Entry::string("strlen", 2, READ, "2.2.0", |request| read(request.at(1), Render::Told(length, 0)))
         .does("Returns the length of a value in bytes, 0 without a key")
         .on_key(LOOKS),
 ];
 
-fn length(seen: &Seen<'_>, _: u64) -> Option<i64> {
-    Some(seen.read.value.as_ref().map_or(0, |value| value.len() as i64))
+/// Commands of this group that are not served, since they make the new value of the old one.
+pub(crate) const UNSERVED: &[&str] = &["append", "bitfield", "incrbyfloat", "setbit", "setrange"];
+
+fn length(seen: &Seen<'_>, _: u64, out: &mut ReplyWriter<'_>) {
+    out.integer(seen.read.value.as_ref().map_or(0, |value| value.len() as i64));
 }
 
 fn decr_by(request: Request<'_>) -> Parsed<'_> {

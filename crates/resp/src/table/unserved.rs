@@ -75,7 +75,7 @@ const fn because(reason: Reason, names: &'static [&'static str]) -> Unserved {
 /// What is not served.
 pub const UNSERVED: &[Unserved] = &[
     because(Reason::SeveralConditions, &["msetnx"]),
-    because(Reason::ReadModifyWrite, &["append", "bitfield", "incrbyfloat", "setbit", "setrange"]),
+    because(Reason::ReadModifyWrite, crate::command::strings::UNSERVED),
     because(Reason::SeveralKeys, &["bitop", "copy", "migrate", "move", "rename", "renamenx"]),
     because(Reason::Scripts, &["eval", "eval_ro", "evalsha", "evalsha_ro", "fcall", "fcall_ro", "function", "module", "script"]),
     because(Reason::WholeKeyspace, &["flushall", "flushdb", "swapdb"]),

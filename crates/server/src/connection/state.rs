@@ -263,7 +263,7 @@ impl State {
             if !self.authenticated && !entry.flags.has(Flags::NO_AUTH) {
                 return Err(CommandError::Other("NOAUTH Authentication required.".into()));
             }
-            let command = (entry.parse)(Request { entry, arguments, now_ms: now.physical_ms })?;
+            let command = self.read_request(now, entry, arguments)?;
             match &self.rights {
                 None => Ok(command),
                 Some(rights) => match rights.allow_request(entry, arguments, &command, self.keyspace) {
@@ -297,6 +297,12 @@ impl State {
                 Flow::Done
             }
         }
+    }
+
+    /// What a request means, on this connection.
+    #[inline]
+    fn read_request<'a>(&self, now: Now, entry: &'static Entry, arguments: Arguments<'a>) -> Result<Command<'a>, CommandError> {
+        (entry.parse)(Request { entry, arguments, now_ms: now.physical_ms })
     }
 
     #[inline]

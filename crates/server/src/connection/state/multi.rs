@@ -9,7 +9,7 @@ use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation};
 use rheostat_core::protocol::Span;
 use rheostat_core::replica::CANNOT_DECIDE;
 use rheostat_core::version::{Item, Key};
-use rheostat_resp::{Arguments, Command, CommandError, Kept, Render, Request, resolve};
+use rheostat_resp::{Arguments, Command, CommandError, Kept, Render, resolve};
 use smallvec::smallvec;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -243,7 +243,7 @@ impl State {
         let mut plan = Plan::default();
         for request in queue.requests.iter() {
             let planned = resolve(None, request)
-                .and_then(|entry| (entry.parse)(Request { entry, arguments: request, now_ms: now.physical_ms }))
+                .and_then(|entry| self.read_request(now, entry, request))
                 .map_err(|error| error.to_string())
                 .and_then(|command| self.plan(command, &mut plan));
             if planned.is_err() {
