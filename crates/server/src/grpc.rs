@@ -33,6 +33,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
@@ -84,10 +85,12 @@ pub async fn serve(
         .add_service(InterceptedService::new(counters, check(Role::Read)))
         .add_service(InterceptedService::new(admin, check(Role::Operate)));
     let patience = Duration::from_millis(limits.stall_timeout_ms);
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = routes.serve_with_incoming_shutdown(Incoming::new(listener, tls, limits.max_connections, known, patience), async {
+    let stop = watch::Sender::new(false);
+    let mut stopped = stop.subscribe();
+    let incoming = Incoming::new(listener, tls, limits.max_connections, (known, patience), stop.subscribe());
+    let serving = routes.serve_with_incoming_shutdown(incoming, async {
         // An error means that the sender is gone, which is a reason to stop too.
-        let _ = stopped.await;
+        let _ = stopped.wait_for(|stopped| *stopped).await;
     });
     tokio::pin!(serving);
     tokio::select! {
@@ -96,7 +99,7 @@ pub async fn serve(
     }
     health_reporter.set_not_serving::<StoreServer<store::Service>>().await;
     health_reporter.set_not_serving::<CountersServer<counters::Service>>().await;
-    let _ = stop.send(());
+    stop.send_replace(true);
     match tokio::time::timeout(Duration::from_millis(limits.stop_timeout_ms), serving).await {
         Ok(result) => result.map_err(io::Error::other),
         Err(_) => {

@@ -51,15 +51,14 @@ impl Parked {
 }
 
 impl Counting {
-    /// Reads what an earlier run has left, and others while this server was `filled`: if counters with bounds were used, it says hello, and greets others.
-    pub(super) fn recall(&mut self, now: Now, filled: bool) {
+    /// Reads what an earlier run has left, or others while this server was filled: if counters with bounds were used, it says hello, and greets others.
+    pub(super) fn recall(&mut self, now: Now) {
         if self.is_grouped() {
             return;
         }
         let record = |read: Option<Greetings>| read.unwrap_or_default();
         self.greetings = record(self.greetings_of(now, self.circle.here));
-        let looks = filled && !self.setup.planted.is("counter-hello-forgotten-while-filled");
-        if self.greetings.hello == 0 && self.greetings.greeted.is_empty() && !looks {
+        if self.greetings == Greetings::default() && self.setup.planted.is("counter-hello-forgotten-while-filled") {
             return;
         }
         let others: Vec<DcId> = self.circle.others().collect();
@@ -486,6 +485,9 @@ impl Counting {
             DIRECTIONS.into_iter().flat_map(|way| cell.hunted.of(way).values().filter(|hunted| !hunted.is_over).map(|hunted| hunted.until_us))
         });
         let bounded = self.bounded.values().map(|(until_us, _)| *until_us);
-        deadlines.chain(asks).chain(bounded).chain([self.next_balance_us(), self.next_led_us(), self.deciding.next_us()]).min().unwrap_or(u64::MAX)
+        let expires = deadlines.chain(bounded).chain([self.next_led_us(), self.deciding.next_us()]).min().unwrap_or(u64::MAX);
+        // Nothing is asked for and nothing balanced before this server has all that it said earlier.
+        let works = if self.recalled { asks.chain([self.next_balance_us()]).min().unwrap_or(u64::MAX) } else { u64::MAX };
+        expires.min(works)
     }
 }

@@ -325,7 +325,7 @@ impl Counting {
     }
 
     fn settle_all(&mut self, now: Now, out: &mut Outbox) {
-        if !self.recall_when_filled(now, true) {
+        if !self.recall_when_filled(now) {
             // What arrives is read when everything has.
             self.box_.arrived.clear();
         }
@@ -366,10 +366,10 @@ impl Counting {
     }
 
     /// Reads what this server said of itself before it started, as soon as it has all that the others keep of it; says whether that is so.
-    fn recall_when_filled(&mut self, now: Now, filled: bool) -> bool {
+    fn recall_when_filled(&mut self, now: Now) -> bool {
         if !self.recalled && !self.inner.is_refilling() {
             self.recalled = true;
-            self.recall(now, filled);
+            self.recall(now);
         }
         self.recalled
     }
@@ -487,7 +487,7 @@ impl PartitionServer for Counting {
     fn start(&mut self, now: Now, out: &mut Outbox) {
         self.inner.start(now, &mut self.box_);
         self.begin_to_follow(now);
-        self.recall_when_filled(now, false);
+        self.recall_when_filled(now);
         self.settle(now, out);
     }
 
@@ -573,7 +573,7 @@ impl PartitionServer for Counting {
         self.expire_asked(now, out);
         self.expire_deciding(now, out);
         self.look_again(now, out);
-        if !self.recall_when_filled(now, true) {
+        if !self.recall_when_filled(now) {
             return self.settle(now, out);
         }
         self.greetings_changed |= std::mem::take(&mut self.greetings_failed);

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
@@ -43,15 +43,22 @@ pub(super) struct Incoming {
     pause: Pin<Box<Sleep>>,
     known: Known,
     patience: Duration,
+    stopped: watch::Receiver<bool>,
     refusing: bool,
 }
 
 impl Incoming {
-    /// At most `limit` connections at once. One that is not `known` after `patience` is closed.
-    pub(super) fn new(listener: TcpListener, tls: Option<Arc<ServerConfig>>, limit: usize, known: Known, patience: Duration) -> Incoming {
+    /// At most `limit` connections at once. One that is not `known` after `patience`, or when the server has `stopped`, is closed.
+    pub(super) fn new(
+        listener: TcpListener,
+        tls: Option<Arc<ServerConfig>>,
+        limit: usize,
+        (known, patience): (Known, Duration),
+        stopped: watch::Receiver<bool>,
+    ) -> Incoming {
         let (places, pause) = (Arc::new(Semaphore::new(limit)), Box::pin(tokio::time::sleep(Duration::ZERO)));
         let tls = tls.map(TlsAcceptor::from);
-        Incoming { listener, tls, places, pause, known, patience, refusing: false }
+        Incoming { listener, tls, places, pause, known, patience, stopped, refusing: false }
     }
 }
 
@@ -71,7 +78,7 @@ impl Stream for Incoming {
                         let _ = stream.set_nodelay(true);
                         self.refusing = false;
                         lock(&self.known.0).insert(from, false);
-                        let patience = Some(Box::pin(tokio::time::sleep(self.patience)));
+                        let patience = Some(until_it_should_be_known(self.patience, self.stopped.clone()));
                         let known = self.known.clone();
                         let (info, stream) = (stream.connect_info(), Way::new(stream, self.tls.as_ref()));
                         return Poll::Ready(Some(Ok(Connection { stream, info, from, known, patience, _places: (place, descriptor) })));
@@ -89,6 +96,15 @@ impl Stream for Incoming {
             }
         }
     }
+}
+
+type Wait = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn until_it_should_be_known(patience: Duration, mut stopped: watch::Receiver<bool>) -> Wait {
+    Box::pin(async move {
+        // Without a sender the server is gone.
+        let _ = tokio::time::timeout(patience, stopped.wait_for(|stopped| *stopped)).await;
+    })
 }
 
 /// A connection's bytes.
@@ -131,7 +147,7 @@ pub(super) struct Connection {
     from: SocketAddr,
     known: Known,
     /// Ends when it should be known; gone when it is.
-    patience: Option<Pin<Box<Sleep>>>,
+    patience: Option<Wait>,
     _places: (OwnedSemaphorePermit, Place),
 }
 
