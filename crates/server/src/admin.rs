@@ -12,28 +12,32 @@ use crate::router::Router;
 use crate::shared::Shared;
 use crate::space::FULL;
 use crate::status::NodeStatus;
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rheostat_resp::{Limits, Parser, ReplyWriter, RespVersion};
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// Connections at once.
+/// Connections to the admin port at once.
 const CONNECTIONS: usize = 64;
+
+/// Connections to the port of RESP at once, while nothing is served there.
+const CONNECTIONS_WHEN_OPENING: usize = 1024;
 
 /// How long a client may take for a handshake or a request's head, and how long the shards may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,6 +49,36 @@ const LIFETIME: Duration = Duration::from_secs(300);
 pub(crate) trait Site: Send + Sync + 'static {
     /// Answers one.
     fn answer(self: Arc<Self>, caller: Caller, request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+}
+
+/// A port whose connections have tasks of their own.
+pub(crate) trait Door: Send + Sync + 'static {
+    /// What it is called in the log.
+    const NAME: &str;
+    /// Connections at once; beyond, one is closed at once.
+    const MOST: usize;
+
+    /// Talks to one client until either has had enough.
+    fn converse(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send, caller: Caller) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+impl<S: Site> Door for S {
+    const NAME: &str = "admin port";
+    const MOST: usize = CONNECTIONS;
+
+    async fn converse(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send, caller: Caller) -> io::Result<()> {
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let site = self.clone();
+            async move { Ok::<_, Infallible>(site.answer(caller, request).await) }
+        });
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(16 << 10)
+            .serve_connection(TokioIo::new(stream), answer)
+            .await
+            .map_err(io::Error::other)
+    }
 }
 
 /// What a node's admin port is answered from.
@@ -65,17 +99,54 @@ impl Site for Served {
 /// What a node's admin port is answered from while its shards open their data: who looks after processes must not take it for one that hangs.
 pub(crate) struct Opening(pub(crate) Arc<Shared>);
 
-impl Opening {
-    fn says(&self) -> String {
-        let opened = self.0.opened.load(Ordering::Relaxed);
-        format!("opening its data: {opened} of {} partition servers are open\n", owned(&self.0))
-    }
+/// How far a node is that opens its data.
+fn opening(shared: &Shared) -> String {
+    let opened = shared.opened.load(Ordering::Relaxed);
+    format!("opening its data: {opened} of {} partition servers are open", owned(shared))
 }
 
 impl Site for Opening {
     async fn answer(self: Arc<Self>, _: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let status = if request.uri().path() == "/health" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        text(status, self.says())
+        text(status, format!("{}\n", opening(&self.0)))
+    }
+}
+
+/// What Redis clients are told meanwhile: to come back, in the words by which they know a Redis that loads.
+pub(crate) struct Loading(pub(crate) Arc<Shared>);
+
+impl Door for Loading {
+    const NAME: &str = "port of RESP";
+    const MOST: usize = CONNECTIONS_WHEN_OPENING;
+
+    async fn converse(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send, _: Caller) -> io::Result<()> {
+        refuse_each(stream, || format!("LOADING this node is {}", opening(&self.0))).await
+    }
+}
+
+/// Answers each request with the error that `says`; the connection ends after one that is too long to be skipped.
+async fn refuse_each(mut stream: impl AsyncRead + AsyncWrite + Unpin, says: impl Fn() -> String) -> io::Result<()> {
+    let (mut parser, mut buffer, mut replies) = (Parser::new(Limits::unauthenticated()), BytesMut::with_capacity(16 << 10), Vec::new());
+    loop {
+        if stream.read_buf(&mut buffer).await? == 0 {
+            return Ok(());
+        }
+        let goes_on = loop {
+            match parser.next(&buffer) {
+                Ok(None) => break true,
+                Ok(Some(_)) => ReplyWriter::new(&mut replies, RespVersion::Two).error(&says()),
+                Err(_) => {
+                    ReplyWriter::new(&mut replies, RespVersion::Two).error(&says());
+                    break false;
+                }
+            }
+        };
+        buffer.advance(parser.consume());
+        stream.write_all(&replies).await?;
+        replies.clear();
+        if !goes_on {
+            return stream.shutdown().await;
+        }
     }
 }
 
@@ -90,9 +161,9 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Server
     accept(listener, Arc::new(served), tls, stopping).await;
 }
 
-/// Has `site` answer what comes to `listener`, until `stopping` is done; then closes the connections.
-pub(crate) async fn accept<S: Site>(listener: TcpListener, site: Arc<S>, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+/// Has `door` answer what comes to `listener`, until `stopping` is done; then closes the connections.
+pub(crate) async fn accept<D: Door>(listener: TcpListener, door: Arc<D>, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
+    let places = Arc::new(Semaphore::new(D::MOST));
     let acceptor = tls.map(TlsAcceptor::from);
     // Dropped with this function, which ends the connections.
     let mut connections = JoinSet::new();
@@ -106,46 +177,32 @@ pub(crate) async fn accept<S: Site>(listener: TcpListener, site: Arc<S>, tls: Op
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection to the admin port could not be accepted");
+                tracing::warn!(%error, "a connection to the {} could not be accepted", D::NAME);
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
         let (Ok(place), Some(descriptor)) = (places.clone().try_acquire_owned(), descriptors::take()) else {
-            tracing::warn!("connection to the admin port refused: too many are open");
+            tracing::warn!("connection to the {} refused: too many are open", D::NAME);
             continue;
         };
-        let (site, acceptor) = (site.clone(), acceptor.clone());
+        let (door, acceptor) = (door.clone(), acceptor.clone());
         let caller = Caller { address: address.ip(), encrypted: acceptor.is_some() };
         connections.spawn(async move {
             let _places = (place, descriptor);
             // What goes wrong on one connection concerns its client only.
             let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
                 match acceptor {
-                    None => converse(stream, site, caller).await,
+                    None => door.converse(stream, caller).await,
                     Some(acceptor) => {
                         let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
-                        converse(stream, site, caller).await
+                        door.converse(stream, caller).await
                     }
                 }
             })
             .await;
         });
     }
-}
-
-async fn converse<S: Site>(stream: impl AsyncRead + AsyncWrite + Unpin, site: Arc<S>, caller: Caller) -> io::Result<()> {
-    let answer = service_fn(move |request: Request<Incoming>| {
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(site.answer(caller, request).await) }
-    });
-    hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(16 << 10)
-        .serve_connection(TokioIo::new(stream), answer)
-        .await
-        .map_err(io::Error::other)
 }
 
 async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -237,4 +294,25 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn while_data_is_opened_each_request_is_told_to_come_back() {
+        let (mut client, server) = tokio::io::duplex(64 << 10);
+        let answering = tokio::spawn(refuse_each(server, || "LOADING soon".into()));
+        let told = |count: usize| vec![0; count * b"-LOADING soon\r\n".len()];
+        client.write_all(b"PING\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPI").await.unwrap();
+        let mut read = told(2);
+        client.read_exact(&mut read).await.unwrap();
+        assert_eq!(read, b"-LOADING soon\r\n-LOADING soon\r\n");
+        client.write_all(b"NG\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n").await.unwrap();
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.unwrap();
+        assert_eq!(rest, b"-LOADING soon\r\n-LOADING soon\r\n", "what is too long to be skipped ends the connection");
+        answering.await.unwrap().unwrap();
+    }
 }

@@ -65,6 +65,6 @@ pub use memory::resident;
 pub use monitors::{MonitorInfo, MonitorStatus, Told, What};
 pub use moving::ComingInfo;
 pub use node::{Listeners, Node, StartError};
-pub use peer::PEER_FORMAT;
+pub use peer::{Formats, PEER_FORMATS};
 pub use router::Router;
 pub use token_keys::KeyFileError;

@@ -1,6 +1,6 @@
 //! A node: its shards, its listeners, its connections to other nodes; started and stopped as one.
 
-use crate::admin::Opening;
+use crate::admin::{Loading, Opening};
 use crate::clocks::Clocks;
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::console::designer::{Designer, Desk};
@@ -208,6 +208,9 @@ impl Node {
         }
 
         let Listeners { resp, grpc, admin, peer } = listeners;
+        // What is wrong with a listener is said when it is served.
+        let listens = |listener: &Option<std::net::TcpListener>| listener.as_ref()?.try_clone().and_then(tokio::net::TcpListener::from_std).ok();
+        let (admin_meanwhile, resp_meanwhile) = (listens(&admin), listens(&resp));
         let mut acceptors = Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
         let (flusher, flush_thread) = Flusher::start(&name).map_err(StartError::Thread)?;
@@ -255,10 +258,18 @@ impl Node {
             failure
         };
         let meanwhile = async {
-            // What is wrong with a listener is said when it is served.
-            if let Some(Ok(listener)) = admin.as_ref().map(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std)) {
-                admin::accept(listener, Arc::new(Opening(shared.clone())), certificates.client_facing.clone(), pending()).await;
-            }
+            let tls = || certificates.client_facing.clone();
+            let admin = async {
+                if let Some(listener) = admin_meanwhile {
+                    admin::accept(listener, Arc::new(Opening(shared.clone())), tls(), pending()).await;
+                }
+            };
+            let resp = async {
+                if let Some(listener) = resp_meanwhile {
+                    admin::accept(listener, Arc::new(Loading(shared.clone())), tls(), pending()).await;
+                }
+            };
+            tokio::join!(admin, resp);
             pending().await
         };
         let failure = tokio::select! {

@@ -399,6 +399,8 @@ pub struct PeerStatus {
     pub connected: bool,
     /// Whether its connection to this node is up.
     pub accepted: bool,
+    /// The format of the last connection; 0 before the first.
+    pub format: u8,
     /// Connections that this node has made to it since its start.
     pub connects: u64,
     /// Bytes that wait to be sent to it, those that wait for their emulated delay included.

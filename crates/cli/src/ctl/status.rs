@@ -205,7 +205,7 @@ fn as_json(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
     let node = |(node, answer): (&&v1::Node, &Answer)| match answer {
         Err(error) => json!({ "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "error": error }),
         Ok(status) => {
-            let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
+            let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "format": peer.format, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
             json!({
                 "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "release": status.release, "uptime_ms": status.uptime_ms,
                 "clock_distrusted": status.clock_distrusted, "drained": status.drained, "closed": status.closed, "disk_full": status.disk_full, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),

@@ -99,9 +99,9 @@ impl Counting {
         Greetings::from_bytes(&read.value?).ok()
     }
 
-    /// Says hello, once in a run.
+    /// Says hello, once in a run, and not before what it said in earlier runs is known: a hello of an earlier one would be greeted already.
     pub(super) fn say_hello(&mut self, now: Now) {
-        if self.said.is_some() {
+        if self.said.is_some() || !self.recalled {
             return;
         }
         if self.circle.members.len() == 1 {

@@ -168,9 +168,9 @@ impl Counting {
         }
         self.say_hello(now);
         let (Some(cell), Some((hello, hello_at))) = (self.cells.get(key), self.said) else {
-            // Where a group writes it, it takes a while.
+            // Where a group writes it, or this server is being filled, it takes a while.
             return Err(match self.circle.others().next() {
-                Some(dc) if self.is_grouped() => Stopped::NotGreeted(dc),
+                Some(dc) if self.is_grouped() || !self.recalled => Stopped::NotGreeted(dc),
                 _ => Stopped::Failed(Failure::Busy("this server cannot say that it has started; try again".into())),
             });
         };

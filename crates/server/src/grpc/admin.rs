@@ -165,6 +165,7 @@ impl Admin for Service {
             node: peer.name.clone(),
             data_center: topology.dc_name(peer.dc).to_string(),
             connected: peer.connected && peer.accepted,
+            format: peer.format.into(),
             queued_bytes: peer.queued_bytes as u64,
             clock_ahead_ms: peer.clock_ahead_ms,
             round_trip_us: peer.round_trip_us,

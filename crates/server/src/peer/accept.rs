@@ -3,7 +3,7 @@
 use super::Peer;
 use super::connect::{Stream, read_message, within, write_message};
 use super::frame::{self, Frame, Pieces};
-use super::greeting::{Challenge, Greeting, Hello, LinkKey, Proof, Welcome, once};
+use super::greeting::{self, Challenge, FORMATS, Formats, Greeting, Hello, LinkKey, Proof, Welcome, once};
 use crate::descriptors::Place as Descriptor;
 use crate::life::{ADVICE, Life};
 use crate::lost::Place;
@@ -125,12 +125,12 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
         None => Box::new(stream),
         Some(config) => Box::new(within("the TLS handshake", TlsAcceptor::from(config).accept(stream)).await?),
     };
-    let hello = within("the greeting", read_message(stream.as_mut())).await?;
-    let hello = Hello::from_bytes(&hello).map_err(|error| io::Error::other(format!("refused: {error}")))?;
-    let challenge = Challenge { once: once()?, shown_us: shared.clocks.shown_us(), life: shared.lives.own() };
-    within("answering the greeting", write_message(stream.as_mut(), &challenge.to_bytes())).await?;
+    let said = within("the greeting", read_message(stream.as_mut())).await?;
+    let hello: Hello = greeting::read(&said).map_err(|error| io::Error::other(format!("refused: {error}")))?;
+    let challenge = Challenge { formats: FORMATS, once: once()?, shown_us: shared.clocks.shown_us(), life: shared.lives.own() }.to_bytes();
+    within("answering the greeting", write_message(stream.as_mut(), &challenge)).await?;
     let proof = within("the proof", read_message(stream.as_mut())).await?;
-    let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
+    let greeting = Greeting::new(shared.config.security.cluster_secret(), &said, &challenge);
     let checked =
         Proof::from_bytes(&proof).map_err(|error| error.to_string()).and_then(|proof| check(shared, &hello, greeting.is_of_connecting(&proof)));
     let checked = checked.and_then(|peer| match shared.whose_place(peer.dc, hello.life) {
@@ -169,6 +169,7 @@ fn check(shared: &Shared, hello: &Hello, proven: bool) -> Result<Arc<Peer>, Stri
     if !proven {
         return Err("the cluster password is wrong".into());
     }
+    let format = Formats::agreed(hello.formats)?;
     if hello.cluster != topology.cluster_id.0 {
         return Err(format!("this is a node of cluster {:?}, and the caller belongs to another", topology.cluster));
     }
@@ -192,6 +193,7 @@ fn check(shared: &Shared, hello: &Hello, proven: bool) -> Result<Arc<Peer>, Stri
     if shared.is_paused(node.dc) && !shared.lost.contains(node.dc) {
         return Err("the link between the data centers is paused".into());
     }
+    peer.speaks(format);
     Ok(peer.clone())
 }
 

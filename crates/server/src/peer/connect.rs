@@ -4,7 +4,7 @@ use super::Peer;
 use super::alarm::Alarm;
 use super::delay::Delays;
 use super::frame::{LENGTH_BYTES, MAX_GREETING};
-use super::greeting::{Challenge, Greeting, Hello, LinkKey, Welcome, once};
+use super::greeting::{self, Challenge, FORMATS, Formats, Greeting, Hello, LinkKey, Welcome, once};
 use super::queue::TURN_BYTES;
 use crate::lost::Place;
 use crate::shard::mailbox::Control;
@@ -156,19 +156,22 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
         }
     };
     let hello = Hello {
+        formats: FORMATS,
         cluster: shared.topology.cluster_id.0,
         agreement: peer.agreement.clone(),
         from: shared.topology.this().name.clone(),
         to: node.name.clone(),
         life: shared.lives.own(),
         once: once()?,
-    };
+    }
+    .to_bytes();
     let asked_us = shared.clocks.monotonic_us();
-    within("sending the greeting", write_message(stream.as_mut(), &hello.to_bytes())).await?;
+    within("sending the greeting", write_message(stream.as_mut(), &hello)).await?;
     let answer = within("the answer to the greeting", read_message(stream.as_mut())).await?;
     let heard_us = shared.clocks.monotonic_us();
-    let challenge = Challenge::from_bytes(&answer).map_err(|error| other(format!("its answer to the greeting: {error}")))?;
-    let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &challenge);
+    let challenge: Challenge = greeting::read(&answer).map_err(|error| other(format!("its answer to the greeting: {error}")))?;
+    let format = Formats::agreed(challenge.formats).map_err(other)?;
+    let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &answer);
     within("sending the proof", write_message(stream.as_mut(), &greeting.connects().to_bytes())).await?;
     let answer = within("the answer to the proof", read_message(stream.as_mut())).await?;
     match Welcome::from_bytes(&answer) {
@@ -184,6 +187,7 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
             // Before anything is said that its clock could be wrong about.
             shared.hear_time(peer, asked_us, heard_us, challenge.shown_us);
             shared.take_token_keys(&link_key, &sealed);
+            peer.speaks(format);
             Ok((stream, link_key))
         }
         Ok(Welcome::Lost { why, .. }) => {

@@ -3,12 +3,16 @@
 //! The node that connects says hello with a nonce, the other answers with one of its own. Each then shows a MAC over both messages under the password, the node that connects
 //! first: so who merely finds the port learns nothing to try passwords against. Without a password the MACs prove nothing, and what is sealed can be opened by whoever
 //! reads along. Once greeted, a connection is as safe as its network, or its TLS.
+//!
+//! Hello and challenge say which formats their nodes can speak, and the connection is in the newest that both can. So these two messages keep their first fields in all formats, and what a later release adds
+//! stands behind them: it is passed over here, and is part of what the MACs are over.
 
 use crate::life::Life;
 use crate::token_keys::random;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
+use std::fmt;
 use std::io;
 
 /// Bytes of a nonce of the greeting.
@@ -20,8 +24,62 @@ const PROOF_BYTES: usize = 32;
 /// The first bytes of a connection between nodes.
 const MAGIC: [u8; 4] = *b"RHEO";
 
-/// The format that this version speaks between nodes; others are refused.
-pub const FORMAT: u8 = 20;
+/// The formats that this version can speak between nodes. From the first release on, the oldest is the newest of the release before.
+pub const FORMATS: Formats = Formats { oldest: 21, newest: 21 };
+
+/// Formats of what nodes say to each other, from the oldest to the newest that one can speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Formats {
+    /// The least number.
+    pub oldest: u8,
+    /// The greatest.
+    pub newest: u8,
+}
+
+impl Formats {
+    /// The newest that both can speak. Errors: there is none, in words for the operator of this node.
+    fn common(self, theirs: Formats) -> Result<u8, String> {
+        let format = self.newest.min(theirs.newest);
+        match format >= self.oldest.max(theirs.oldest) {
+            true => Ok(format),
+            false => {
+                Err(format!("it speaks {theirs} between nodes, and this node {self}: their releases are too far apart; take one in between first"))
+            }
+        }
+    }
+
+    /// The format of a connection with who speaks `theirs`. Errors: as [`Formats::common`].
+    pub(super) fn agreed(theirs: Formats) -> Result<u8, String> {
+        FORMATS.common(theirs)
+    }
+}
+
+impl fmt::Display for Formats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.oldest == self.newest {
+            true => write!(f, "format {}", self.newest),
+            false => write!(f, "formats {} to {}", self.oldest, self.newest),
+        }
+    }
+}
+
+impl Wire for Formats {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[self.oldest, self.newest]);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        if input.take(MAGIC.len())? != MAGIC {
+            return Err(WireError::Invalid("not a Rheostat node"));
+        }
+        let formats = Formats { oldest: input.byte()?, newest: input.byte()? };
+        if formats.oldest > formats.newest {
+            return Err(WireError::Invalid("formats from a newer to an older one"));
+        }
+        Ok(formats)
+    }
+}
 
 /// A number that is used once.
 pub(super) type Once = [u8; NONCE_BYTES];
@@ -37,19 +95,15 @@ fn take<const N: usize>(input: &mut Reader<'_>) -> Result<[u8; N], WireError> {
     Ok(bytes)
 }
 
-fn expect_magic(input: &mut Reader<'_>) -> Result<(), WireError> {
-    if input.take(MAGIC.len())? != MAGIC {
-        return Err(WireError::Invalid("not a Rheostat node"));
-    }
-    if input.byte()? != FORMAT {
-        return Err(WireError::Invalid("a node that speaks another format; all nodes must run versions that fit together"));
-    }
-    Ok(())
+/// The message that `bytes` begin with. What a later release says behind it is passed over.
+pub(super) fn read<T: Wire>(bytes: &[u8]) -> Result<T, WireError> {
+    T::decode(&mut Reader::new(bytes))
 }
 
 /// What the connecting node says first.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Hello {
+    pub(super) formats: Formats,
     /// The cluster's identity.
     pub(super) cluster: u64,
     /// What both must agree on, in words: data centers, partitions, keyspaces.
@@ -65,8 +119,7 @@ pub(super) struct Hello {
 
 impl Wire for Hello {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&MAGIC);
-        out.push(FORMAT);
+        self.formats.encode(out);
         self.cluster.encode(out);
         self.agreement.encode(out);
         self.from.encode(out);
@@ -76,8 +129,8 @@ impl Wire for Hello {
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        expect_magic(input)?;
         Ok(Hello {
+            formats: Wire::decode(input)?,
             cluster: Wire::decode(input)?,
             agreement: Wire::decode(input)?,
             from: Wire::decode(input)?,
@@ -91,6 +144,7 @@ impl Wire for Hello {
 /// What the other node answers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Challenge {
+    pub(super) formats: Formats,
     pub(super) once: Once,
     /// What its physical clock shows, in microseconds.
     pub(super) shown_us: u64,
@@ -100,16 +154,15 @@ pub(super) struct Challenge {
 
 impl Wire for Challenge {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&MAGIC);
-        out.push(FORMAT);
+        self.formats.encode(out);
         out.extend_from_slice(&self.once);
         out.extend_from_slice(&self.shown_us.to_le_bytes());
         self.life.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        expect_magic(input)?;
-        Ok(Challenge { once: take(input)?, shown_us: u64::from_le_bytes(take(input)?), life: Wire::decode(input)? })
+        let formats = Wire::decode(input)?;
+        Ok(Challenge { formats, once: take(input)?, shown_us: u64::from_le_bytes(take(input)?), life: Wire::decode(input)? })
     }
 }
 
@@ -183,10 +236,10 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Of `hello` and `challenge`, under the cluster's password; an empty one where there is none.
-    pub(super) fn new(password: &str, hello: &Hello, challenge: &Challenge) -> Greeting {
+    /// Of `hello` and `challenge` as they were said, under the cluster's password; an empty one where there is none.
+    pub(super) fn new(password: &str, hello: &[u8], challenge: &[u8]) -> Greeting {
         let key = hmac::Key::new(hmac::HMAC_SHA256, password.as_bytes());
-        let said = |role: &str| [role.as_bytes(), &[0], &challenge.to_bytes(), &hello.to_bytes()].concat();
+        let said = |role: &str| [role.as_bytes(), &[0], challenge, hello].concat();
         let (connects_said, accepts_said) = (said("connects"), said("accepts"));
         let mut sealing = [0; 32];
         sealing.copy_from_slice(hmac::sign(&key, &said("seals")).as_ref());
@@ -267,13 +320,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn hello() -> Hello {
-        Hello { cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), life: None, once: [1; 16] }
+        Hello { formats: FORMATS, cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), life: None, once: [1; 16] }
     }
 
     #[test]
     fn greetings_come_back_as_they_were() {
         assert_eq!(Hello::from_bytes(&hello().to_bytes()), Ok(hello()));
-        let challenge = Challenge { once: [2; 16], shown_us: 77, life: None };
+        let challenge = Challenge { formats: FORMATS, once: [2; 16], shown_us: 77, life: None };
         assert_eq!(Challenge::from_bytes(&challenge.to_bytes()), Ok(challenge));
         for welcome in [
             Welcome::Refused("no".into()),
@@ -287,17 +340,20 @@ mod tests {
 
     #[test]
     fn only_who_knows_the_password_can_show_it_and_only_in_this_greeting() {
-        let challenge = Challenge { once: [2; 16], shown_us: 77, life: None };
-        let (ours, theirs) = (Greeting::new("right", &hello(), &challenge), Greeting::new("right", &hello(), &challenge));
+        let challenge = Challenge { formats: FORMATS, once: [2; 16], shown_us: 77, life: None };
+        let greeting = |password, hello: &Hello, challenge: &Challenge| Greeting::new(password, &hello.to_bytes(), &challenge.to_bytes());
+        let (ours, theirs) = (greeting("right", &hello(), &challenge), greeting("right", &hello(), &challenge));
         assert!(ours.is_of_connecting(&theirs.connects()) && ours.is_of_accepting(&theirs.accepts()));
         assert!(!ours.is_of_accepting(&theirs.connects()), "one end's proof is not the other's, so it cannot be sent back");
         let wrong = [
-            Greeting::new("wrong", &hello(), &challenge),
-            Greeting::new("", &hello(), &challenge),
-            Greeting::new("right", &Hello { once: [9; 16], ..hello() }, &challenge),
-            Greeting::new("right", &Hello { from: "d".into(), ..hello() }, &challenge),
-            Greeting::new("right", &hello(), &Challenge { once: [9; 16], shown_us: 77, life: None }),
-            Greeting::new("right", &hello(), &Challenge { once: [2; 16], shown_us: 78, life: None }),
+            greeting("wrong", &hello(), &challenge),
+            greeting("", &hello(), &challenge),
+            greeting("right", &Hello { once: [9; 16], ..hello() }, &challenge),
+            greeting("right", &Hello { from: "d".into(), ..hello() }, &challenge),
+            greeting("right", &Hello { formats: Formats { oldest: 20, newest: 21 }, ..hello() }, &challenge),
+            greeting("right", &hello(), &Challenge { once: [9; 16], ..challenge }),
+            greeting("right", &hello(), &Challenge { shown_us: 78, ..challenge }),
+            Greeting::new("right", &[&hello().to_bytes(), [0].as_slice()].concat(), &challenge.to_bytes()),
         ];
         let sealed = ours.link_key().seal(b"keys");
         for other in wrong {
@@ -312,11 +368,34 @@ mod tests {
         assert_eq!(theirs.link_key().open(b"short"), None);
     }
 
+    #[test]
+    fn two_nodes_speak_the_newest_format_that_both_can() {
+        let formats = |oldest, newest| Formats { oldest, newest };
+        for (one, other, common) in [((21, 21), (21, 21), 21), ((21, 22), (21, 21), 21), ((21, 22), (22, 23), 22), ((20, 23), (21, 22), 22)] {
+            let (one, other) = (formats(one.0, one.1), formats(other.0, other.1));
+            assert_eq!((one.common(other), other.common(one)), (Ok(common), Ok(common)));
+        }
+        let (before, after) = (formats(21, 21), formats(22, 23));
+        assert!(before.common(after).unwrap_err().starts_with("it speaks formats 22 to 23 between nodes, and this node format 21"));
+        assert!(after.common(before).unwrap_err().starts_with("it speaks format 21 between nodes, and this node formats 22 to 23"));
+    }
+
+    #[test]
+    fn what_a_later_release_says_behind_its_greeting_is_passed_over() {
+        let later = Hello { formats: Formats { oldest: 21, newest: 40 }, ..hello() };
+        assert_eq!(read::<Hello>(&[later.to_bytes().as_slice(), b"more"].concat()), Ok(later));
+        let challenge = Challenge { formats: FORMATS, once: [2; 16], shown_us: 77, life: None };
+        assert_eq!(read::<Challenge>(&[challenge.to_bytes().as_slice(), b"more"].concat()), Ok(challenge));
+        for wrong in [b"RHEX\x15\x15".as_slice(), b"RHEO\x16\x15", b"RHEO\x15", b""] {
+            assert!(read::<Formats>(wrong).is_err(), "{}", wrong.escape_ascii());
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = Hello::from_bytes(&[b"RHEO\x06", bytes.as_slice()].concat());
-            let _ = Challenge::from_bytes(&[b"RHEO\x06", bytes.as_slice()].concat());
+            let _ = read::<Hello>(&[b"RHEO\x15\x15", bytes.as_slice()].concat());
+            let _ = read::<Challenge>(&[b"RHEO\x15\x15", bytes.as_slice()].concat());
             let _ = Welcome::from_bytes(&bytes);
         }
     }

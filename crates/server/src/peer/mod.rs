@@ -14,7 +14,7 @@ mod queue;
 
 pub(crate) use connect::{hear_others, run};
 pub(crate) use delay::Delays;
-pub use greeting::FORMAT as PEER_FORMAT;
+pub use greeting::{FORMATS as PEER_FORMATS, Formats};
 
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;
@@ -31,7 +31,7 @@ use rheostat_core::operation::{Failure, Operation, Outcome, Read};
 use rheostat_core::session::Session;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use tokio::sync::{Notify, oneshot};
 
@@ -66,6 +66,8 @@ pub(crate) struct Peer {
     next_request: AtomicU64,
     next_large: AtomicU64,
     accepted: AtomicBool,
+    /// The format of the last connection; 0 before the first.
+    format: AtomicU8,
     /// It has just connected to this node: it can be connected to.
     there: Notify,
     /// Counts the connections accepted from the node; only the newest one is listened to.
@@ -204,6 +206,11 @@ fn agreement(config: &NodeConfig, topology: &Topology) -> String {
 }
 
 impl Peer {
+    /// A connection is in this format.
+    fn speaks(&self, format: u8) {
+        self.format.store(format, Ordering::Relaxed);
+    }
+
     /// The connections to `node`.
     pub(crate) fn new(config: &NodeConfig, topology: &Topology, node: &NodeInfo) -> Peer {
         let limits = &config.limits;
@@ -228,6 +235,7 @@ impl Peer {
             next_request: AtomicU64::new(0),
             next_large: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
+            format: AtomicU8::new(0),
             there: Notify::new(),
             generation: AtomicU64::new(0),
             connects: AtomicU64::new(0),
@@ -533,6 +541,7 @@ impl Peer {
             dc: self.dc,
             connected,
             accepted: self.accepted.load(Ordering::Relaxed),
+            format: self.format.load(Ordering::Relaxed),
             connects: self.connects.load(Ordering::Relaxed),
             queued_bytes,
             frames_sent: self.frames_sent.load(Ordering::Relaxed),

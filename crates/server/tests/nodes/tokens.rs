@@ -9,7 +9,7 @@ use rheostat_core::token::{self, TokenKeys};
 use rheostat_core::wire::Wire;
 use rheostat_protocols::causal::CausalClient;
 use rheostat_server::config::Secret;
-use rheostat_server::{Node, NodeConfig, PEER_FORMAT};
+use rheostat_server::{Node, NodeConfig, PEER_FORMATS};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -198,7 +198,7 @@ async fn keys_outlive_a_restart_of_everything_and_two_changes_end_them() {
 
 /// Connects as node `from` of the tests' cluster, and shows a proof of nothing; returns everything that the node at the other end says.
 async fn greet_falsely(config: &NodeConfig, from: &str) -> Vec<u8> {
-    let mut hello = [b"RHEO".as_slice(), &[PEER_FORMAT]].concat();
+    let mut hello = [b"RHEO".as_slice(), &[PEER_FORMATS.oldest, PEER_FORMATS.newest]].concat();
     ClusterId::from_name("test").0.encode(&mut hello);
     for text in ["whatever", from, &config.node] {
         text.to_string().encode(&mut hello);
@@ -220,8 +220,8 @@ async fn who_does_not_know_the_cluster_password_gets_no_keys() {
     let secured = |config: &mut NodeConfig| config.security.cluster_password = Some(Secret("nodes".into()));
     let cluster = Plan { change: secured, ..Plan::three(1) }.start(None).await;
     let said = greet_falsely(&cluster.configs[0], "b0").await;
-    // The challenge, 4 bytes of length and 30, and the refusal.
-    let refusal = String::from_utf8_lossy(&said[34..]);
+    // The challenge, 4 bytes of length and 31, and the refusal.
+    let refusal = String::from_utf8_lossy(&said[35..]);
     assert!(refusal.contains("the cluster password is wrong"), "{refusal}");
     assert!(said.len() < 100, "{}", said.escape_ascii());
     let mut client: Client = cluster.client(0).await;
