@@ -179,7 +179,10 @@ export function mapPage(root, shared) {
     section('Data centers', null, data), section('Nodes', null, nodes), section('Keyspaces', h('span', { class: 'note' }, shared.status ? `${shared.status.partitions} partitions` : ''), keyspaces));
   const watch = shared.watch((status) => {
     put(wrong, wrongs(status));
-    put(given, status.lost.length ? `Given up for ever, and in none of this: ${status.lost.join(', ')}.` : '');
+    const words = [];
+    if (status.lost.length) words.push(`Given up for ever, and in none of this: ${status.lost.join(', ')}.`);
+    if (status.free.length) words.push(`Nobody is there yet: ${status.free.join(', ')}.`);
+    put(given, words.join(' '));
     put(links, linkTable(status, shared.session, change));
     put(data, placeTable(status));
     put(nodes, nodeTable(status));

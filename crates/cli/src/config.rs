@@ -29,6 +29,7 @@ const GIVEN: &[(&str, &str)] = &[
 /// Keys without a default that it only shows, with an example.
 const SHOWN: &[(&str, &str)] = &[
     ("data_centers", r#"["here", "there"]"#),
+    ("reserved_data_centers", r#"["there"]"#),
     ("listen.peer", r#""127.0.0.1:6403""#),
     ("member[].name", r#""node-1""#),
     ("member[].data_center", r#""here""#),

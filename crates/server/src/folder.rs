@@ -155,14 +155,13 @@ const RESERVED: &str = "reserved";
 
 /// What must be the same at every start, but for more places.
 fn entries(topology: &Topology) -> [(&'static str, String); 7] {
-    let reserved: Vec<&str> = topology.reserved.iter().map(|dc| topology.dc_name(*dc)).collect();
     [
         ("format", FORMAT.to_string()),
         ("cluster", topology.cluster.clone()),
         ("node", topology.this().name.clone()),
         ("data center", topology.dc_name(topology.here).to_owned()),
         (DATA_CENTERS, topology.data_centers.join(" ")),
-        (RESERVED, reserved.join(" ")),
+        (RESERVED, topology.reserved_names()),
         ("partitions", topology.partitions.to_string()),
     ]
 }
@@ -454,6 +453,38 @@ mod tests {
         let error = claim(&dir, &topology("c", "other")).unwrap_err().to_string();
         assert!(error.contains("node") && error.contains("other"), "{error}");
         assert!(matches!(claim(&dir, &topology("d", "n")), Err(FolderError::Foreign { entry: "cluster", .. })));
+    }
+
+    #[test]
+    fn a_directory_takes_more_places_at_the_end_and_no_other_change_of_data_centers() {
+        let folder = tempfile::tempdir().unwrap();
+        let claim = |names: &[&str], reserved: &[&str]| {
+            let mut config = NodeConfig::new("c", "n", "here");
+            config.data_centers = names.iter().map(|name| name.to_string()).collect();
+            config.reserved_data_centers = reserved.iter().map(|name| name.to_string()).collect();
+            super::claim(folder.path(), &Topology::new(&config)).map_err(|error| error.to_string())
+        };
+        claim(&["here", "there"], &[]).unwrap();
+        let file = folder.path().join(FILE);
+        let stores = "store k/p0: 00ff causal\n";
+        std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + stores).unwrap();
+        let refused = |names: &[&str], reserved: &[&str], entry: &str| {
+            let why = claim(names, reserved).unwrap_err();
+            assert!(why.contains(&format!("directory's {entry} is")), "{names:?} {reserved:?}: {why}");
+        };
+        // Somebody was there, or would be from one moment to the next.
+        refused(&["here", "there"], &["there"], "reserved");
+        refused(&["here", "there", "new"], &[], "data centers");
+        refused(&["here", "new", "there"], &["new"], "data centers");
+        refused(&["here", "there", "new"], &["there", "new"], "data centers");
+        claim(&["here", "there", "new"], &["new"]).unwrap();
+        claim(&["here", "there", "new"], &["new"]).unwrap();
+        refused(&["here", "there"], &[], "data centers");
+        refused(&["here", "there", "new"], &[], "reserved");
+        refused(&["here", "there", "new", "newer"], &["newer"], "data centers");
+        claim(&["here", "there", "new", "newer", "newest"], &["newest", "new", "newer"]).unwrap();
+        claim(&["here", "there", "new", "newer", "newest"], &["new", "newer", "newest"]).unwrap();
+        assert!(std::fs::read_to_string(&file).unwrap().ends_with(stores), "what is noted of stores stays");
     }
 
     /// Data center `here` with three nodes, seen from the first, and a keyspace of `replicas` as protocol `span` would have them.

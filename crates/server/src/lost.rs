@@ -532,6 +532,26 @@ mod tests {
     }
 
     #[test]
+    fn a_free_place_is_empty_until_somebody_comes_and_is_not_kept() {
+        let names: Vec<String> = ["a", "b"].map(String::from).into();
+        let known = LostDataCenters::default();
+        known.reserve(&[DcId(1)]);
+        assert!(known.contains(DcId(1)) && !known.contains(DcId(0)));
+        assert_eq!(known.of(KeyspaceId(3), PartitionId(9)), [(DcId(1), 0, Told::Lost(Some(Timestamp::ZERO)))]);
+        assert!(!known.text(&names).contains("lost"), "the configuration says it");
+        assert!(matches!(known.place_of(DcId(1), "b", 0), Place::Gone(why) if why.contains("generation = 1")));
+        assert!(matches!(known.place_of(DcId(1), "b", 1), Place::NotYet(why) if why.contains("ctl dc add b")));
+        // What somebody says of it later counts, also when it is heard first.
+        let joins = Lost { generation: 1, standing: Standing::Joins, ..lost(9, &[]) };
+        assert!(known.merge(vec![joins.clone()]));
+        known.reserve(&[DcId(1)]);
+        assert_eq!(known.list(), [joins]);
+        assert!(!known.contains(DcId(1)) && known.place_of(DcId(1), "b", 1) == Place::Own);
+        let all = [Standing::Reserved, Standing::Joins, Standing::Open, Standing::Lost];
+        assert!(all.is_sorted() && all.iter().all(|standing| Standing::from_bytes(&standing.to_bytes()) == Ok(*standing)));
+    }
+
+    #[test]
     fn nodes_of_an_earlier_generation_are_told_and_those_of_a_later_one_wait() {
         let known = LostDataCenters::default();
         let place = |known: &LostDataCenters, generation| known.place_of(DcId(1), "b", generation);

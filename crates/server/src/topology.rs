@@ -54,7 +54,7 @@ pub struct Topology {
     pub cluster_id: ClusterId,
     /// The names of the data centers, by [`DcId`].
     pub data_centers: Vec<String>,
-    /// Those of them that were not there when the cluster was made.
+    /// Those of them that were not there when the cluster was made, in order.
     pub(crate) reserved: Vec<DcId>,
     /// Number of partitions.
     pub partitions: u16,
@@ -122,11 +122,13 @@ impl Topology {
                 partitions,
             });
         }
+        let mut reserved: Vec<DcId> = config.reserved_data_centers.iter().map(|name| dc_of(name)).collect();
+        reserved.sort_unstable();
         let mut topology = Topology {
             cluster: config.cluster.clone(),
             cluster_id: ClusterId::from_name(&config.cluster),
             here: dc_of(&config.data_center),
-            reserved: config.reserved_data_centers.iter().map(|name| dc_of(name)).collect(),
+            reserved,
             data_centers,
             partitions: config.partitions,
             nodes,
@@ -294,6 +296,11 @@ impl Topology {
         self.data_centers.get(dc.index()).map_or("?", String::as_str)
     }
 
+    /// The names of the data centers that were not there when the cluster was made, in their order, after each other.
+    pub(crate) fn reserved_names(&self) -> String {
+        self.reserved.iter().map(|dc| self.dc_name(*dc)).collect::<Vec<_>>().join(" ")
+    }
+
     /// `text` with the names of the data centers that it numbers, as rooms do that know no names: `data center 0, 2`, the vector `{0:1700.3, 2:1699.0}`, the version
     /// `1700.3@0`.
     pub fn with_names(&self, text: &str) -> String {
@@ -335,6 +342,20 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nobody_is_yet_no_node_has_a_server_and_nodes_may_differ_about_it() {
+        let text = "cluster = \"c\"\nnode = \"a1\"\ndata_center = \"a\"\ndata_dir = \"data\"\ndata_centers = [\"a\", \"b\"]\nreserved_data_centers = [\"b\"]\n\
+                    listen.peer = \"127.0.0.1:1\"\nmember = [{ name = \"a1\", data_center = \"a\", peer = \"a:1\" } MORE]\n\
+                    [[keyspace]]\nname = \"k\"\nprotocol = \"causal\"\nreplicas = 3\n";
+        let of = |more: &str| Topology::new(&NodeConfig::from_toml(&text.replace(" MORE", more)).unwrap());
+        let (before, after) = (of(""), of(", { name = \"b1\", data_center = \"b\", peer = \"b:1\" }"));
+        let host = |topology: &Topology, replica| topology.host(KeyspaceId(0), DcId(1), PartitionId(0), replica);
+        assert_eq!([0, 2].map(|replica| host(&before, replica)), [NodeId::NOWHERE; 2]);
+        assert_eq!(host(&after, 0), NodeId(1));
+        assert_eq!(before.placement_words(), after.placement_words());
+        assert!(before.placement_words().starts_with("a1, ownership "), "{}", before.placement_words());
+    }
 
     #[test]
     fn data_centers_in_words_have_their_names() {

@@ -313,6 +313,7 @@ fn example(whole: bool) -> NodeConfig {
         let address = Some(std::net::SocketAddr::from(([127, 0, 0, 1], 6400)));
         let text = Some("127.0.0.1:6400".to_owned());
         config.data_dir = Some("data".into());
+        config.reserved_data_centers = vec!["there".into()];
         config.listen = super::Listen { resp: address, grpc: address, admin: address, peer: address };
         for member in &mut config.members {
             (member.peer, member.resp, member.grpc, member.admin) = (text.clone(), text.clone(), text.clone(), text.clone());

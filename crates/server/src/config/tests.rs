@@ -107,6 +107,35 @@ fn replicas_need_a_protocol_that_has_several() {
 }
 
 #[test]
+fn places_for_data_centers_that_come_later_need_nobody_there() {
+    let text = |top: &str, rest: &str| format!("data_dir = \"data\"\n{top}\n{}\n{rest}", small_of("causal"));
+    let listed = "data_centers = [\"east\", \"west\", \"eu\"]\n";
+    let both = format!("{listed}reserved_data_centers = [\"west\", \"eu\"]");
+    let config = NodeConfig::from_toml(&text(&both, "")).unwrap();
+    assert_eq!(config.reserved_data_centers, ["west", "eu"]);
+    // Two that can move: the group needs no node there either.
+    NodeConfig::from_toml(&text(&both, "replicas = 3")).unwrap();
+    let refused = |top: &str, rest: &str, key: &str, why: &str| {
+        let error = NodeConfig::from_toml(&text(top, rest)).expect_err(top);
+        assert!(error.key() == Some(key) && error.to_string().contains(why), "{top}: {error}");
+    };
+    refused(listed, "", "member", "owned by no node");
+    refused(&format!("{listed}reserved_data_centers = [\"eu\"]"), "", "member", "partition 0 of west is owned by no node");
+    refused(&format!("{listed}reserved_data_centers = [\"west\", \"eu\", \"mars\"]"), "", "reserved_data_centers[2]", "mars is not among");
+    refused(&format!("{listed}reserved_data_centers = [\"west\", \"eu\", \"eu\"]"), "", "reserved_data_centers[2]", "there twice");
+    refused(&format!("{listed}reserved_data_centers = [\"west\", \"eu\", \"east\"]"), "", "generation", "generation = 1");
+    let east = format!("generation = 1\n{listed}reserved_data_centers = [\"west\", \"eu\", \"east\"]");
+    refused(&east, "", "reserved_data_centers", "all data centers");
+    refused(&both, "durability = \"memory\"", "reserved_data_centers", "keyspace default keeps nothing on disk");
+    for protocol in ["session", "strong", "staged"] {
+        let error = NodeConfig::from_toml(&text(&both, "").replace("causal", protocol)).unwrap_err();
+        assert!(error.key() == Some("reserved_data_centers") && error.to_string().contains(protocol), "{error}");
+    }
+    let error = NodeConfig::from_toml(&text(&both, "").replace("data_dir = \"data\"", "")).unwrap_err();
+    assert!(error.key() == Some("reserved_data_centers") && error.to_string().contains("data_dir"), "{error}");
+}
+
+#[test]
 fn every_partition_has_one_owner_in_each_data_center() {
     let member = |name: &str, dc: &str, partitions: &str| {
         format!("[[member]]\nname = \"{name}\"\ndata_center = \"{dc}\"\npeer = \"127.0.0.1:1\"\npartitions = {partitions}\n")

@@ -196,8 +196,8 @@ fn agreement(config: &NodeConfig, topology: &Topology) -> String {
             let _ = write!(text, "({})", keyspace.options.to_string().trim().replace('\n', ", "));
         }
     }
-    if !config.reserved_data_centers.is_empty() {
-        let _ = write!(text, "; reserved {}", config.reserved_data_centers.join(", "));
+    if !topology.reserved.is_empty() {
+        let _ = write!(text, "; reserved {}", topology.reserved_names());
     }
     if topology.has_groups() {
         let _ = write!(text, "; nodes {}", topology.placement_words());
