@@ -538,7 +538,7 @@ mod tests {
         known.reserve(&[DcId(1)]);
         assert!(known.contains(DcId(1)) && !known.contains(DcId(0)));
         assert_eq!(known.of(KeyspaceId(3), PartitionId(9)), [(DcId(1), 0, Told::Lost(Some(Timestamp::ZERO)))]);
-        assert!(!known.text(&names).contains("lost"), "the configuration says it");
+        assert!(!known.text(&names).contains("data_center"), "the configuration says it");
         assert!(matches!(known.place_of(DcId(1), "b", 0), Place::Gone(why) if why.contains("generation = 1")));
         assert!(matches!(known.place_of(DcId(1), "b", 1), Place::NotYet(why) if why.contains("ctl dc add b")));
         // What somebody says of it later counts, also when it is heard first.

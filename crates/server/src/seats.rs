@@ -167,6 +167,15 @@ impl Seats {
         lock(&self.known).get(&seat).map_or((0, false), |moved| (moved.version, moved.settled))
     }
 
+    /// As [`Seats::of`], and whether `seat` is at this node, all of one moment.
+    pub(crate) fn of_and_here(&self, seat: Seat, topology: &Topology) -> (u32, bool, bool) {
+        let known = lock(&self.known);
+        let (version, settled) = known.get(&seat).map_or((0, false), |moved| (moved.version, moved.settled));
+        // It follows while the list is held.
+        let is_here = topology.host(seat.0, seat.1.dc, seat.1.partition, seat.1.replica) == topology.node;
+        (version, settled, is_here)
+    }
+
     /// The servers that move here with their files, and have not come.
     pub(crate) fn coming(&self, topology: &Topology) -> Vec<Seat> {
         let comes = |(keyspace, server): &Seat, moved: &Moved| {
@@ -502,6 +511,18 @@ mod tests {
         // A node that the configuration here does not know has it: it is not here, and cannot be reached.
         assert_eq!(seats.merge(vec![moved(0, 1, "stranger", false)], &topology).len(), 1);
         assert_eq!(hosts(&topology), [NodeId::NOWHERE.0, 2, 0]);
+    }
+
+    #[test]
+    fn whether_a_seat_is_here_is_of_the_moment_of_what_is_said_of_it() {
+        let (seats, topology) = (Seats::default(), topology(2));
+        let seat = |replica| (KeyspaceId(1), ServerId { replica, ..ServerId::new(DcId(0), PartitionId(1)) });
+        let here = (0..3).find(|replica| hosts(&topology)[usize::from(*replica)] == 2).unwrap();
+        assert_eq!(seats.of_and_here(seat(here), &topology), (0, false, true));
+        seats.merge(vec![moved(here, 1, "n3", false)], &topology);
+        assert_eq!(seats.of_and_here(seat(here), &topology), (1, false, false));
+        seats.merge(vec![moved(here, 2, "n2", true)], &topology);
+        assert_eq!(seats.of_and_here(seat(here), &topology), (2, true, true));
     }
 
     #[test]

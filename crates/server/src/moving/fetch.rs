@@ -39,7 +39,10 @@ impl Shared {
         let (version, settled) = self.seats.of(seat);
         // It was to move away from here: with its files, which have not been given, this node is the one that has it; without its disk, nobody else has.
         let was_here = version > 0 && !settled && self.seats.comes_from(seat) == self.topology.this().name;
-        if places.store.exists() || was_here && self.lives.own().is_some_and(|life| life.replaces()) {
+        if !was_here && places.store.exists() {
+            return Err(format!("{} is there, and is not what the server has now: move it away", places.store.display()));
+        }
+        if was_here && (places.store.exists() || self.lives.own().is_some_and(|life| life.replaces())) {
             let version = version.checked_add(1).ok_or("this seat was moved too often")?;
             return self.learn_seats(vec![self.moved_here(seat, version, true, String::new())]);
         }
@@ -207,10 +210,10 @@ impl Shared {
         wait(peer, id, &answer, patience, wanted)
     }
 
-    /// Whether the server at `seat` has moved to this node, and its files have not all come.
+    /// Whether the server at `seat` has moved to this node, and its files have not all come, or has moved on already.
     pub(crate) fn must_obtain(&self, seat: Seat) -> bool {
-        let (version, settled) = self.seats.of(seat);
-        let is_on_its_way = version > 0 && !settled && self.topology.moves_by_copy(seat.0);
+        let (version, settled, is_here) = self.seats.of_and_here(seat, &self.topology);
+        let is_on_its_way = version > 0 && !(settled && is_here) && self.topology.moves_by_copy(seat.0);
         is_on_its_way && self.places(seat).is_some_and(|places| !places.store.exists())
     }
 
@@ -221,7 +224,11 @@ impl Shared {
             return Ok(());
         }
         let Some(places) = self.places(seat) else { return Ok(()) };
-        let (version, settled) = self.seats.of(seat);
+        let (version, settled, is_here) = self.seats.of_and_here(seat, &self.topology);
+        if !is_here {
+            // Without its files it would begin with nothing.
+            return Err("it has moved on to another node".into());
+        }
         if version == 0 || settled || places.store.exists() {
             return Ok(());
         }
