@@ -3,7 +3,7 @@
 #
 #     examples/starts/measure.sh PROGRAM [KEYS [PROTOCOL [PORT]]]   by default a million keys of causal at port 7990
 #
-# It needs redis-cli and 300 bytes of disk for each key.
+# It needs redis-cli and 300 bytes of disk for each key. Between the last write and the kill nobody asks anything for IDLE seconds (3).
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 4 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2; }
 program=$1 keys=${2:-1000000} protocol=${3:-causal} port=${4:-7990}
@@ -32,7 +32,7 @@ value=$(head -c 100 /dev/zero | tr '\0' x)
 began=$(date +%s%N)
 awk -v keys="$keys" -v value="$value" 'BEGIN { for (key = 1; key <= keys; key++) printf "SET key:%012d %s\r\n", key, value }' | redis-cli -p "$port" --pipe > /dev/null
 echo "$keys keys written in $(( ($(date +%s%N) - began) / 1000000 )) ms"
-sleep 3
+sleep "${IDLE:-3}"
 resident
 kill -9 "$node"
 wait "$node" 2> /dev/null || true
