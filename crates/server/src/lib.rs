@@ -37,6 +37,7 @@ mod monitors;
 mod moving;
 mod named;
 pub mod node;
+mod opening;
 mod peer;
 mod placement;
 pub mod probe;

@@ -1,6 +1,5 @@
 //! A node: its shards, its listeners, its connections to other nodes; started and stopped as one.
 
-use crate::admin::{Loading, Opening};
 use crate::clocks::Clocks;
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::console::designer::{Designer, Desk};
@@ -8,6 +7,7 @@ use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
 use crate::memory::Memory;
+use crate::opening::{Loading, Opening};
 use crate::placement::Placement;
 use crate::receipts::{self, Receipts};
 use crate::router::Router;

@@ -297,8 +297,7 @@ async fn take_out(arguments: &Remove, json: bool, topology: &v1::TopologyRespons
             true => output::json(&json!({ "data_center": name, "removed": false, "nodes": gone.len(), "grouped_keyspaces": grouped })),
             false => {
                 say!(
-                    "{name} can leave: its {} nodes take no writes any more, the others wait until they have everything that was written there, and go on without it.",
-                    gone.len()
+                    "{name} can leave: its nodes take no writes any more, the others wait until they have everything that was written there, and go on without it."
                 );
                 if !grouped.is_empty() {
                     say!("In keyspaces that decide by majority its servers are missing from then on, as if they were down: {}.", grouped.join(", "));

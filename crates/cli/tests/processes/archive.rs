@@ -1,5 +1,6 @@
 //! `ctl archive`, and what `ctl restore --to` puts back of it, in folders and in object stores, between real processes.
 
+use super::control::{command as ctl, says, text};
 use super::store::{ACCESS_KEY, Fault, REGION, SECRET_KEY, Seen, Server};
 use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_client::{Client, NewCounter, Version};
@@ -9,7 +10,7 @@ use rheostat_server::config::KeyspaceConfig;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,26 +27,6 @@ fn description(keyspaces: &[(&str, &str, u64)]) -> Description {
         keyspaces: keyspaces.iter().map(of).collect(),
         ..Description::new("archived", &DATA_CENTERS.map(String::from))
     }
-}
-
-fn ctl(address: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat"));
-    command.args(["ctl", "-a", address]).args(arguments);
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-#[track_caller]
-fn says(output: &Output, code: i32, parts: &[&str]) {
-    let all = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{all}");
-    for part in parts {
-        assert!(all.contains(part), "not {part:?}: {all}");
-    }
-    assert!(!all.contains("panicked") && !all.contains(SECRET_KEY), "{all}");
 }
 
 /// An archiver; killed when this is dropped.

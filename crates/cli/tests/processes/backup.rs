@@ -1,5 +1,6 @@
 //! `ctl backup`, `ctl backup verify` and `ctl restore` as a user runs them, between clusters of real processes.
 
+use super::control::{command as ctl, says, text};
 use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_client::{Client, NewCounter, Put};
 use rheostat_cluster::Description;
@@ -19,26 +20,6 @@ fn description(data_centers: &[&str], nodes: u16, partitions: u16) -> Descriptio
         keyspaces: vec![history("default", "causal"), keyspace("agreed", "strong"), history("spare", "causal")],
         ..Description::new("backed", &data_centers.iter().map(|name| name.to_string()).collect::<Vec<_>>())
     }
-}
-
-fn ctl(address: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat"));
-    command.args(["ctl", "-a", address]).args(arguments);
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-#[track_caller]
-fn says(output: &Output, code: i32, parts: &[&str]) {
-    let all = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{all}");
-    for part in parts {
-        assert!(all.contains(part), "not {part:?}: {all}");
-    }
-    assert!(!all.contains("panicked"), "{all}");
 }
 
 async fn shows(client: &Client, keyspace: &str, key: &str, value: Option<&str>) {

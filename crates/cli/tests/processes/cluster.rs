@@ -2,10 +2,10 @@
 //! healed. The recorded history must pass every checker of a causal keyspace, and nothing acknowledged under `always` may be lost.
 
 use super::agreement::converged;
-use super::recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
+use super::recorder::{DATA_CENTERS, Recorder, check_causal, key_name, observation, version_id};
 use super::support::{connect, keyspace, start};
+use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::history::{Action, KeyId, Outcome, SessionId, WriteItem};
-use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all};
 use rheostat_client::{Client, Dial, Strategy};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
@@ -165,19 +165,7 @@ async fn survive(per_place: u16, strategy: Strategy) -> f64 {
         }
     }
     let history = builder.finish().expect("a well-formed history");
-    let acknowledged = history.events.iter().filter(|event| matches!(event.outcome, Outcome::Written(_))).count();
-    assert!(acknowledged > 200, "only {acknowledged} writes were acknowledged: the run shows nothing");
-    let summary = match check_all(&history, &Promises::causal()) {
-        Ok(summary) => summary,
-        Err(violation) => {
-            let kept = std::env::temp_dir().join("rheostat-cluster-history.txt");
-            std::fs::write(&kept, history.to_string()).unwrap();
-            panic!("{violation}\nthe history is in {}", kept.display());
-        }
-    };
-    // Nobody changes what is there: this load has reads and writes.
-    let idle: Vec<_> = summary.idle().filter(|promise| *promise != Promise::Change).collect();
-    assert!(idle.is_empty(), "checkers without work: {idle:?}");
+    let (summary, acknowledged) = check_causal("cluster", &history, 200);
     println!("{} events, {acknowledged} acknowledged writes, {predicted} transactions predicted\n{summary}", history.events.len());
     predicted
 }

@@ -3,10 +3,10 @@
 //! down catches up. Readers of the change feed, in the data center where nodes die and in another one, miss nothing and see no effect before its cause.
 
 use super::agreement::converged;
-use super::recorder::{DATA_CENTERS, Recorder, key_name, observation, version_id};
+use super::recorder::{DATA_CENTERS, Recorder, check_causal, key_name, observation, version_id};
 use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
-use rheostat_checkers::{HistoryBuilder, Promise, Promises, check_all, feed};
+use rheostat_checkers::{HistoryBuilder, feed};
 use rheostat_client::feed::{Feed, From};
 use rheostat_client::v1;
 use rheostat_cluster::Description;
@@ -243,18 +243,6 @@ async fn a_causal_keyspace_goes_on_without_the_node_that_led_it() {
         told.push(all);
     }
     feed::check(&history, &told).unwrap_or_else(|why| panic!("{why}"));
-    let acknowledged = history.events.iter().filter(|event| matches!(event.outcome, Outcome::Written(_))).count();
-    assert!(acknowledged > 150, "only {acknowledged} writes were acknowledged: the run shows nothing");
-    let summary = match check_all(&history, &Promises::causal()) {
-        Ok(summary) => summary,
-        Err(violation) => {
-            let kept = std::env::temp_dir().join("rheostat-failover-history.txt");
-            std::fs::write(&kept, history.to_string()).unwrap();
-            panic!("{violation}\nthe history is in {}", kept.display());
-        }
-    };
-    // Nobody changes what is there: this load has reads and writes.
-    let idle: Vec<_> = summary.idle().filter(|promise| *promise != Promise::Change).collect();
-    assert!(idle.is_empty(), "checkers without work: {idle:?}");
+    let (summary, acknowledged) = check_causal("failover", &history, 150);
     println!("{} events, {acknowledged} acknowledged writes\n{summary}", history.events.len());
 }

@@ -3,7 +3,7 @@
 use super::Peer;
 use super::connect::{Stream, read_message, within, write_message};
 use super::frame::{self, Frame, Pieces};
-use super::greeting::{self, Challenge, FORMATS, Formats, Greeting, Hello, LinkKey, Proof, Welcome, once};
+use super::greeting::{self, Challenge, FORMATS, Greeting, Hello, LinkKey, Proof, Welcome, once};
 use crate::descriptors::Place as Descriptor;
 use crate::life::{ADVICE, Life};
 use crate::lost::Place;
@@ -169,7 +169,7 @@ fn check(shared: &Shared, hello: &Hello, proven: bool) -> Result<Arc<Peer>, Stri
     if !proven {
         return Err("the cluster password is wrong".into());
     }
-    let format = Formats::agreed(hello.formats)?;
+    let format = FORMATS.common(hello.formats)?;
     if hello.cluster != topology.cluster_id.0 {
         return Err(format!("this is a node of cluster {:?}, and the caller belongs to another", topology.cluster));
     }

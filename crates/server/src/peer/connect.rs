@@ -4,7 +4,7 @@ use super::Peer;
 use super::alarm::Alarm;
 use super::delay::Delays;
 use super::frame::{LENGTH_BYTES, MAX_GREETING};
-use super::greeting::{self, Challenge, FORMATS, Formats, Greeting, Hello, LinkKey, Welcome, once};
+use super::greeting::{self, Challenge, FORMATS, Greeting, Hello, LinkKey, Welcome, once};
 use super::queue::TURN_BYTES;
 use crate::lost::Place;
 use crate::shard::mailbox::Control;
@@ -170,7 +170,7 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
     let answer = within("the answer to the greeting", read_message(stream.as_mut())).await?;
     let heard_us = shared.clocks.monotonic_us();
     let challenge: Challenge = greeting::read(&answer).map_err(|error| other(format!("its answer to the greeting: {error}")))?;
-    let format = Formats::agreed(challenge.formats).map_err(other)?;
+    let format = FORMATS.common(challenge.formats).map_err(other)?;
     let greeting = Greeting::new(shared.config.security.cluster_secret(), &hello, &answer);
     within("sending the proof", write_message(stream.as_mut(), &greeting.connects().to_bytes())).await?;
     let answer = within("the answer to the proof", read_message(stream.as_mut())).await?;

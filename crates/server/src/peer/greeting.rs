@@ -38,7 +38,7 @@ pub struct Formats {
 
 impl Formats {
     /// The newest that both can speak. Errors: there is none, in words for the operator of this node.
-    fn common(self, theirs: Formats) -> Result<u8, String> {
+    pub(super) fn common(self, theirs: Formats) -> Result<u8, String> {
         let format = self.newest.min(theirs.newest);
         match format >= self.oldest.max(theirs.oldest) {
             true => Ok(format),
@@ -46,11 +46,6 @@ impl Formats {
                 Err(format!("it speaks {theirs} between nodes, and this node {self}: their releases are too far apart; take one in between first"))
             }
         }
-    }
-
-    /// The format of a connection with who speaks `theirs`. Errors: as [`Formats::common`].
-    pub(super) fn agreed(theirs: Formats) -> Result<u8, String> {
-        FORMATS.common(theirs)
     }
 }
 
@@ -63,6 +58,7 @@ impl fmt::Display for Formats {
     }
 }
 
+/// As hello and challenge begin.
 impl Wire for Formats {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&MAGIC);

@@ -1,7 +1,7 @@
 //! The recording of what clients of clusters see.
 
-use rheostat_checkers::HistoryBuilder;
-use rheostat_checkers::history::{Action, EventId, Observation, Outcome, UniqueValue};
+use rheostat_checkers::history::{Action, EventId, History, Observation, Outcome, UniqueValue};
+use rheostat_checkers::{HistoryBuilder, Promise, Promises, Summary, check_all};
 use rheostat_client::{Error, Read, Version};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
@@ -47,6 +47,21 @@ impl Recorder {
             Err(_) => self.builder.end(event, now_us, Outcome::Failed).unwrap(),
         }
     }
+}
+
+/// Checks `history`, of which `at_least` writes were acknowledged, for what `causal` promises; what there was to check, and how many were. It is kept if it broke something.
+pub fn check_causal(name: &str, history: &History, at_least: usize) -> (Summary, usize) {
+    let acknowledged = history.events.iter().filter(|event| matches!(event.outcome, Outcome::Written(_))).count();
+    assert!(acknowledged > at_least, "only {acknowledged} writes were acknowledged: the run shows nothing");
+    let summary = check_all(history, &Promises::causal()).unwrap_or_else(|violation| {
+        let kept = std::env::temp_dir().join(format!("rheostat-{name}-history.txt"));
+        std::fs::write(&kept, history.to_string()).unwrap();
+        panic!("{violation}\nthe history is in {}", kept.display());
+    });
+    // Nobody changes what is there: this load has reads and writes.
+    let idle: Vec<_> = summary.idle().filter(|promise| *promise != Promise::Change).collect();
+    assert!(idle.is_empty(), "checkers without work: {idle:?}");
+    (summary, acknowledged)
 }
 
 pub fn key_name(key: usize) -> String {
