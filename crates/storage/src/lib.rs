@@ -2,6 +2,7 @@
 //!
 //! - [`MemoryStore`]: everything in memory, with a simulated disk for the simulator.
 //! - [`DiskStore`]: hot chains in memory, an append-only log on disk, and an embedded engine for what does not fit in memory.
+//! - [`engine`]: what the store on disk asks of the engine that has what does not fit in memory.
 //! - [`conformance`]: what any driver must do, as checks that any driver can run.
 
 #![cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "what only the store on disk uses of the modules that both drivers share"))]
@@ -10,6 +11,8 @@ mod chains;
 pub mod conformance;
 #[cfg(not(target_arch = "wasm32"))]
 mod disk;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod engine;
 mod entries;
 mod index;
 mod memory;

@@ -60,6 +60,7 @@ fn tiny() -> DiskOptions {
         own_cache_bytes: 0,
         engine_cache_bytes: 1 << 20,
         engine_memtable_bytes: 1 << 20,
+        engines: None,
         short_of_space: None,
         io_hook: None,
     }

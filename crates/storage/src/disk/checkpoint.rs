@@ -1,7 +1,7 @@
 //! Checkpoints: chains go to the engine, and the log before them may go.
 
 use super::DiskStore;
-use super::engine::{Batch, Checkpoint, Done, Work, encode_chain};
+use super::cold::{Batch, Checkpoint, Done, Work, encode_chain};
 use super::options::IoOperation;
 use rheostat_core::store::{Position, Store};
 use rheostat_core::version::Key;
@@ -129,14 +129,14 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if let Some(running) = &mut self.running {
             // A chain may go to the engine only when the log has everything it says: after a crash the engine must not know more than the log.
             while sent && let Some((position, work)) = running.waiting.pop_front_if(|(position, _)| *position <= Position(self.log.durable)) {
-                if let Err(work) = self.engine.send(work) {
+                if let Err(work) = self.cold.send(work) {
                     running.waiting.push_front((position, work));
                     sent = false;
                 }
             }
             complete = running.complete && running.waiting.is_empty();
         }
-        let mut done = self.engine.done(wait && (complete || !sent))?;
+        let mut done = self.cold.done(wait && (complete || !sent))?;
         while let Some(work) = done {
             match work {
                 Done::Chains(numbers) => numbers.iter().for_each(|number| self.chains.confirm(*number)),
@@ -146,7 +146,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                     break;
                 }
             }
-            done = self.engine.done(false)?;
+            done = self.cold.done(false)?;
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 continue;
             }
             if let Some(key) = self.chains.partial(number) {
-                let stored = self.options.ask(IoOperation::Read).and_then(|()| self.engine.get(&key));
+                let stored = self.options.ask(IoOperation::Read).and_then(|()| self.cold.get(&key));
                 self.chains.load(&key, self.log.failure.watch(stored)?.unwrap_or_default());
                 done += READ_COST;
             }

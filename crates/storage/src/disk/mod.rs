@@ -1,7 +1,7 @@
 //! The store on disk: chains in memory, an append-only log, and an embedded engine for what does not fit in memory.
 //!
 //! - [`format`], `log`, `mark`, `recovery`, `read`: the log: its bytes, appending and flushing, what is known to be flushed, opening, reading own updates back.
-//! - `engine`: the embedded engine with the chains of the last checkpoint, and the thread that writes it.
+//! - `cold`, `embedded`: the engine with the chains of the last checkpoint, and the thread that writes it; the engine beside the log.
 //! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
 //!
 //! What must hold for log and chains to agree after any crash: (1) a chain goes to the engine only when every record that it
@@ -10,7 +10,8 @@
 //! are hidden by what collected them, and the collection of a whole chain is itself a record.
 
 mod checkpoint;
-mod engine;
+mod cold;
+mod embedded;
 mod format;
 mod log;
 mod mark;
@@ -26,7 +27,7 @@ use crate::index::{PageBuilder, Place, Stop};
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use checkpoint::Running;
-use engine::Engine;
+use cold::Cold;
 use format::{Kind, MAX_PAYLOAD, RECORD_HEADER};
 use log::Log;
 use mark::Mark;
@@ -55,7 +56,7 @@ const WARMED_KEYS: usize = 128;
 pub struct DiskStore<M> {
     chains: Chains<M>,
     log: Log,
-    engine: Engine,
+    cold: Cold,
     options: DiskOptions,
     /// Own updates after `own_floor`.
     own: OwnUpdates<M>,
@@ -68,7 +69,7 @@ pub struct DiskStore<M> {
     entries: Entries<u64>,
     /// Keys that the engine holds, or will when it confirms.
     engine_keys: u64,
-    checkpoint: engine::Checkpoint,
+    checkpoint: cold::Checkpoint,
     running: Option<Running>,
     /// Why the engine could not be read, if it ever could not.
     unreadable: Option<String>,
@@ -140,7 +141,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             }
         };
         let number = recovery::number_in_log(&log_directory)?;
-        let (engine, number, checkpoint, engine_keys) = Engine::open(&directory.join("engine"), &options, failure.clone(), number, begin_log)?;
+        let (cold, number, checkpoint, engine_keys) = Cold::open(&directory.join("engine"), &options, failure.clone(), number, begin_log)?;
         if marked.is_some_and(|marked| marked.store != number) {
             return Err(OpenError::Foreign { path: mark, what: "belongs to another store than the log beside it".to_owned() });
         }
@@ -190,7 +191,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 Kind::Forget if new => {
                     let Forget { key, upto } = Forget::from_bytes(found.payload).map_err(wrong)?;
                     if engine_keys > chains.on_disk() && !chains.contains(&key) {
-                        let stored = engine.get(&key).map_err(|error| error.to_string())?;
+                        let stored = cold.get(&key).map_err(|error| error.to_string())?;
                         chains.load(&key, stored.unwrap_or_default());
                     }
                     chains.trim(&key, &Trim::Upto(upto));
@@ -220,7 +221,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let store = DiskStore {
             chains,
             log,
-            engine,
+            cold,
             options,
             own,
             own_floor,
@@ -257,7 +258,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if self.chains.bytes() > self.options.memory_bytes {
             self.evict(EVICTION_STEPS);
         }
-        let stored = self.options.ask(IoOperation::Read).and_then(|()| self.engine.get(key))?;
+        let stored = self.options.ask(IoOperation::Read).and_then(|()| self.cold.get(key))?;
         self.chains.load(&Key::from(key), stored.unwrap_or_default());
         Ok(())
     }
@@ -325,8 +326,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             self.warming = None;
             return;
         }
-        let some =
-            self.options.ask(IoOperation::Read).and_then(|()| self.engine.after::<M>(after.as_ref()).take(limit).collect::<io::Result<Vec<_>>>());
+        let some = self.options.ask(IoOperation::Read).and_then(|()| self.cold.after::<M>(after.as_ref(), limit));
         match some {
             Ok(some) => {
                 self.warming = some.last().filter(|_| some.len() == limit).map(|(_, key, _)| Some(key.clone()));
@@ -341,10 +341,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// Looks for something to collect among chains that are on disk only.
     fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
-        let some = self
-            .options
-            .ask(IoOperation::Read)
-            .and_then(|()| self.engine.after::<M>(self.sweep.as_ref()).take(limit).collect::<io::Result<Vec<_>>>());
+        let some = self.options.ask(IoOperation::Read).and_then(|()| self.cold.after::<M>(self.sweep.as_ref(), limit));
         let some = match some {
             Ok(some) => some,
             Err(error) => {
@@ -371,7 +368,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let mut resident = self.chains.walk(place).peekable();
         self.options.ask(IoOperation::Read)?;
         let mut failure = None;
-        let stored = self.engine.keys_from(place).map_while(|stored| stored.map_err(|error| failure = Some(error)).ok());
+        let stored = self.cold.keys_from(place).map_while(|stored| stored.map_err(|error| failure = Some(error)).ok());
         let mut stored = stored.take_while(|(place, _)| place.slot() == slot).peekable();
         let mut page = PageBuilder::new(slot, limit);
         loop {
@@ -429,7 +426,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
             // Nothing may be evicted until the versions are added: a version of a key that is not in memory would hide the engine's.
             for item in &update.items {
                 if !self.chains.contains(&item.key) {
-                    let stored = self.engine.get(&item.key)?;
+                    let stored = self.cold.get(&item.key)?;
                     self.chains.load(&item.key, stored.unwrap_or_default());
                 }
             }
@@ -598,7 +595,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     fn held_updates(&mut self, origin: DcId, after: Timestamp, max_bytes: usize) -> io::Result<(Vec<Update<M>>, bool)> {
         let mut held = Held::new(origin, after, max_bytes);
         if self.cold_keys() > 0 {
-            let all = self.engine.after(None).try_for_each(|stored| {
+            let all = self.cold.all().try_for_each(|stored| {
                 let (_, key, versions) = stored?;
                 if self.chains.knows(&key) {
                     self.chains.load(&key, versions);

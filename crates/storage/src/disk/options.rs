@@ -1,6 +1,7 @@
 //! Settings of a store on disk, and why one could not be opened.
 
 use super::format::FORMAT_VERSION;
+use crate::engine::Engines;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,8 @@ pub struct DiskOptions {
     /// Size from which on what was written to the engine leaves memory for a table on disk, in bytes. The engine keeps up to twice as much, since what
     /// has left is kept until the next leaves. An engine that exists keeps the size that it was made with. Default 16 MiB.
     pub engine_memtable_bytes: u64,
+    /// Where the engines of stores are; `None` for the store's own directory.
+    pub engines: Option<Arc<dyn Engines>>,
     /// While this is true, the disk is short of space: no checkpoint begins.
     pub short_of_space: Option<Arc<AtomicBool>>,
     /// For tests: makes the disk fail.
@@ -60,6 +63,7 @@ impl Default for DiskOptions {
             own_cache_bytes: 16 << 20,
             engine_cache_bytes: 32 << 20,
             engine_memtable_bytes: 16 << 20,
+            engines: None,
             short_of_space: None,
             io_hook: None,
         }

@@ -1,31 +1,33 @@
-//! The embedded engine: chains that were checkpointed, and what a checkpoint says beside them.
+//! What is on disk only: chains that were checkpointed, and what a checkpoint says beside them. They are in an engine ([`crate::engine`]).
 //!
 //! A chain's key is its place in the walk (6 bytes) and the key, so that a walk can go on in the engine; its value is the sequence of
-//! versions, least first. The engine is written by one thread, which it may stall; the store reads it directly.
+//! versions, least first. The engine is written by one thread, which it may stall.
 
+use super::embedded::Embedded;
 use super::format::FORMAT_VERSION;
 use super::log::Failure;
 use super::options::{DiskOptions, IoOperation, OpenError};
+use crate::engine::Engine;
 use crate::index::Place;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use rheostat_clock::Timestamp;
 use rheostat_core::version::{Key, Version};
 use rheostat_core::wire::{Reader, Wire, WireError, put_varint};
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
 
-const FORMAT_KEY: &str = "format";
-const CHECKPOINT_KEY: &str = "checkpoint";
-const COUNT_KEY: &str = "keys";
-
-/// Size of the engine's own log from which on it is emptied, in bytes: the least that the engine allows. More would be disk that nothing needs, and a
-/// slower start.
-const JOURNAL_BYTES: u64 = 64 << 20;
+const FORMAT: &str = "format";
+const CHECKPOINT: &str = "checkpoint";
 
 /// Batches that may wait for the writing thread.
 const WAITING_BATCHES: usize = 2;
+
+/// Chains that are read at once where all are.
+const PAGE: usize = 256;
 
 /// What a checkpoint says beside the chains.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -90,31 +92,12 @@ pub(super) enum Done {
     Checkpoint(Checkpoint),
 }
 
-/// The engine, open.
-pub(super) struct Engine {
-    chains: Keyspace,
+/// The engine, open, and the thread that writes to it.
+pub(super) struct Cold {
+    engine: Arc<dyn Engine>,
     work: Option<SyncSender<Work>>,
     done: Receiver<io::Result<Done>>,
-    /// It also owns the database, and closes it when it ends.
     thread: Option<JoinHandle<()>>,
-}
-
-fn io_error(error: fjall::Error) -> io::Error {
-    match error {
-        fjall::Error::Io(error) => error,
-        fjall::Error::Locked => io::Error::new(io::ErrorKind::WouldBlock, "the engine on disk is open in another process"),
-        other => {
-            // The engine's own words are names of its types; what lies beneath is mostly the system's.
-            let mut cause: &(dyn std::error::Error + 'static) = &other;
-            while let Some(beneath) = cause.source() {
-                cause = beneath;
-            }
-            match cause.downcast_ref::<io::Error>() {
-                Some(beneath) => io::Error::new(beneath.kind(), format!("the engine on disk: {beneath}")),
-                None => io::Error::new(io::ErrorKind::InvalidData, format!("the engine on disk: {cause}")),
-            }
-        }
-    }
 }
 
 /// The engine's key for `key`.
@@ -139,6 +122,11 @@ fn decode_chain<M: Wire>(bytes: &[u8]) -> io::Result<Vec<Version<M>>> {
 /// A chain from the engine, with its key and its place in the walk.
 pub(super) type Stored<M> = (Place, Key, Vec<Version<M>>);
 
+fn decode_entry<M: Wire>((key, value): (Vec<u8>, Vec<u8>)) -> io::Result<Stored<M>> {
+    let (place, key) = decode_key(&key)?;
+    Ok((place, key, decode_chain(&value)?))
+}
+
 fn decode_key(key: &[u8]) -> io::Result<(Place, Key)> {
     let Some((place, key)) = key.split_first_chunk::<6>() else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a key in the engine on disk is too short"));
@@ -146,43 +134,59 @@ fn decode_key(key: &[u8]) -> io::Result<(Place, Key)> {
     Ok((Place(place.iter().fold(0, |place, byte| place << 8 | u64::from(*byte))), Key::from(key)))
 }
 
-fn decode_entry<M: Wire>(guard: fjall::Guard) -> io::Result<Stored<M>> {
-    let (key, value) = guard.into_inner().map_err(io_error)?;
-    let (place, key) = decode_key(&key)?;
-    Ok((place, key, decode_chain(&value)?))
+/// What `read` reads from `from` on, in pages; it ends after an error. `key` is an entry's key.
+fn pages<T>(
+    from: Bound<Vec<u8>>,
+    key: impl Fn(&T) -> &[u8],
+    read: impl Fn(Bound<&[u8]>, usize) -> io::Result<Vec<T>>,
+) -> impl Iterator<Item = io::Result<T>> {
+    let mut next = Some(from);
+    let mut page = VecDeque::new();
+    std::iter::from_fn(move || {
+        if page.is_empty() {
+            match read(next.take()?.as_ref().map(Vec::as_slice), PAGE) {
+                Ok(some) => {
+                    next = some.last().filter(|_| some.len() == PAGE).map(|last| Bound::Excluded(key(last).to_vec()));
+                    page = some.into();
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        page.pop_front().map(Ok)
+    })
 }
 
-impl Engine {
-    /// Opens the engine in `directory`. `store` is the store's number if the log knows it. A new engine is given that, or a new number, with which `begin_log` makes
-    /// the log first: so an engine that knows its number once had a log beside it. Returns the store's number, the last checkpoint, and the number of keys, too.
+impl Cold {
+    /// Opens the engine in `directory`, or where the options say that it is. `store` is the store's number if the log knows it. A new engine is given that, or a new number, with which
+    /// `begin_log` makes the log first: so an engine that knows its number once had a log beside it. Returns the store's number, the last checkpoint, and the number of keys, too.
     pub(super) fn open(
         directory: &Path,
         options: &DiskOptions,
         failure: Failure,
-        store: Option<u64>,
+        mut store: Option<u64>,
         begin_log: impl FnOnce() -> Result<u64, OpenError>,
-    ) -> Result<(Engine, u64, Checkpoint, u64), OpenError> {
-        let failed = |error| match io_error(error) {
-            error if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) => {
-                OpenError::damaged(directory, 0, format!("it cannot be opened: {error}"))
+    ) -> Result<(Cold, u64, Checkpoint, u64), OpenError> {
+        let io = |source| OpenError::Io { doing: "read from the engine of", path: directory.to_owned(), source };
+        let damaged = |what: &str| OpenError::damaged(directory, 0, what);
+        let mut begin_log = Some(begin_log);
+        let mut begin = || begin_log.take().map_or_else(|| Err(damaged("its log was begun twice")), |begin_log| begin_log());
+        let engine: Arc<dyn Engine> = match &options.engines {
+            None => Arc::new(Embedded::open(directory, options)?),
+            Some(engines) => {
+                // What is not beside the log is found by the store's number, so the log comes first.
+                let number = store.map_or_else(&mut begin, Ok)?;
+                store = Some(number);
+                engines.open(number).map_err(io)?
             }
-            source => OpenError::Io { doing: "open the engine in", path: directory.to_owned(), source },
         };
-        // One writer and small batches: one thread for flushes and compactions is enough.
-        let builder = Database::builder(directory).worker_threads(1).cache_size(options.engine_cache_bytes).max_journaling_size(JOURNAL_BYTES);
-        let database = builder.open().map_err(failed)?;
-        let keep = || KeyspaceCreateOptions::default().max_memtable_size(options.engine_memtable_bytes);
-        let chains = database.keyspace("chains", keep).map_err(failed)?;
-        let meta = database.keyspace("meta", KeyspaceCreateOptions::default).map_err(failed)?;
-        let store = match meta.get(FORMAT_KEY).map_err(failed)? {
+        let store = match engine.record(FORMAT).map_err(io)? {
             Some(bytes) => {
-                let damaged = |error: WireError| OpenError::damaged(directory, 0, format!("the engine's format record: {error}"));
-                let (version, found) = <(u32, u64)>::from_bytes(&bytes).map_err(damaged)?;
+                let (version, found) = <(u32, u64)>::from_bytes(&bytes).map_err(|error| damaged(&format!("the engine's format record: {error}")))?;
                 if version != FORMAT_VERSION {
                     return Err(OpenError::FormatVersion { path: directory.to_owned(), found: version });
                 }
                 if store.is_none() {
-                    return Err(OpenError::damaged(directory, 0, "the log beside it is missing"));
+                    return Err(damaged("the log beside it is missing"));
                 }
                 if store.is_some_and(|store| store != found) {
                     return Err(OpenError::Foreign {
@@ -193,23 +197,22 @@ impl Engine {
                 found
             }
             None => {
-                let store = store.map_or_else(begin_log, Ok)?;
-                meta.insert(FORMAT_KEY, (FORMAT_VERSION, store).to_bytes()).map_err(failed)?;
-                database.persist(PersistMode::SyncAll).map_err(failed)?;
+                let store = store.map_or_else(begin, Ok)?;
+                engine.keep(FORMAT, &(FORMAT_VERSION, store).to_bytes()).map_err(io)?;
                 store
             }
         };
-        let checkpoint = match meta.get(CHECKPOINT_KEY).map_err(failed)? {
-            Some(bytes) => Checkpoint::from_bytes(&bytes).map_err(|error| OpenError::damaged(directory, 0, format!("the checkpoint: {error}")))?,
+        let checkpoint = match engine.record(CHECKPOINT).map_err(io)? {
+            Some(bytes) => Checkpoint::from_bytes(&bytes).map_err(|error| damaged(&format!("the checkpoint: {error}")))?,
             None => Checkpoint::default(),
         };
-        let keys = match meta.get(COUNT_KEY).map_err(failed)? {
-            Some(bytes) => u64::from_bytes(&bytes).map_err(|error| OpenError::damaged(directory, 0, format!("the number of keys: {error}")))?,
-            None => 0,
-        };
+        let keys = engine.count().map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => damaged(&error.to_string()),
+            _ => io(error),
+        })?;
         let (work, receiver) = sync_channel(WAITING_BATCHES);
         let (sender, done) = channel();
-        let mut writer = Writer { database, chains: chains.clone(), meta, options: options.clone(), failure, keys };
+        let mut writer = Writer { engine: engine.clone(), options: options.clone(), failure, keys };
         let thread = std::thread::Builder::new()
             .name("rheostat-checkpoint".to_owned())
             .spawn(move || {
@@ -222,24 +225,31 @@ impl Engine {
                 }
             })
             .map_err(OpenError::io("start the checkpoint thread of", directory))?;
-        Ok((Engine { chains, work: Some(work), done, thread: Some(thread) }, store, checkpoint, keys))
+        Ok((Cold { engine, work: Some(work), done, thread: Some(thread) }, store, checkpoint, keys))
     }
 
     /// The chain of `key`, least version first.
     pub(super) fn get<M: Wire>(&self, key: &[u8]) -> io::Result<Option<Vec<Version<M>>>> {
-        self.chains.get(engine_key(key)).map_err(io_error)?.map(|bytes| decode_chain(&bytes)).transpose()
+        self.engine.get(&[engine_key(key)])?.pop().flatten().map(|bytes| decode_chain(&bytes)).transpose()
     }
 
     /// The keys from `place` on, in the order of the walk.
-    pub(super) fn keys_from(&self, place: Place) -> impl Iterator<Item = io::Result<(Place, Key)>> + use<> {
-        self.chains.range(place.0.to_be_bytes()[2..].to_vec()..).map(|guard| decode_key(&guard.key().map_err(io_error)?))
+    pub(super) fn keys_from(&self, place: Place) -> impl Iterator<Item = io::Result<(Place, Key)>> + use<'_> {
+        let from = Bound::Included(place.0.to_be_bytes()[2..].to_vec());
+        pages(from, Vec::as_slice, |from, limit| self.engine.walk_keys(from, limit)).map(|key| decode_key(&key?))
     }
 
-    /// The chains after `key` in the order of the walk, or all for `None`.
-    pub(super) fn after<M: Wire>(&self, key: Option<&Key>) -> impl Iterator<Item = io::Result<Stored<M>>> + use<M> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let from = key.map_or(Unbounded, |key| Excluded(engine_key(key)));
-        self.chains.range((from, Unbounded)).map(decode_entry)
+    /// The first `limit` chains after `key` in the order of the walk, or of all for `None`.
+    pub(super) fn after<M: Wire>(&self, key: Option<&Key>, limit: usize) -> io::Result<Vec<Stored<M>>> {
+        let from = key.map(|key| engine_key(key));
+        let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_slice()));
+        self.engine.walk(from, limit)?.into_iter().map(decode_entry).collect()
+    }
+
+    /// All chains, in the order of the walk.
+    pub(super) fn all<M: Wire>(&self) -> impl Iterator<Item = io::Result<Stored<M>>> + use<'_, M> {
+        pages(Bound::Unbounded, |entry: &(Vec<u8>, Vec<u8>)| entry.0.as_slice(), |from, limit| self.engine.walk(from, limit))
+            .map(|entry| decode_entry(entry?))
     }
 
     /// Hands work to the writing thread; gives it back if the thread has enough.
@@ -264,7 +274,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for Cold {
     fn drop(&mut self) {
         self.work = None;
         if let Some(thread) = self.thread.take() {
@@ -276,9 +286,7 @@ impl Drop for Engine {
 
 /// What the writing thread holds.
 struct Writer {
-    database: Database,
-    chains: Keyspace,
-    meta: Keyspace,
+    engine: Arc<dyn Engine>,
     options: DiskOptions,
     failure: Failure,
     keys: u64,
@@ -290,23 +298,15 @@ impl Writer {
         self.options.ask(IoOperation::Engine)?;
         match work {
             Work::Chains(work) => {
-                let mut batch = self.database.batch();
-                for (key, chain) in work.chains {
-                    match chain {
-                        Some(chain) => batch.insert(&self.chains, engine_key(&key), chain),
-                        None => batch.remove(&self.chains, engine_key(&key)),
-                    }
-                }
                 self.keys = self.keys.saturating_add_signed(work.keys);
-                batch.insert(&self.meta, COUNT_KEY, self.keys.to_bytes());
-                batch.commit().map_err(io_error)?;
+                let changes = work.chains.into_iter().map(|(key, chain)| (engine_key(&key), chain)).collect();
+                self.engine.write(changes, self.keys)?;
                 Ok(Done::Chains(work.numbers))
             }
             Work::Checkpoint(checkpoint) => {
                 // The chains must be on disk before something says that the log is not needed for them.
-                self.database.persist(PersistMode::SyncAll).map_err(io_error)?;
-                self.meta.insert(CHECKPOINT_KEY, checkpoint.to_bytes()).map_err(io_error)?;
-                self.database.persist(PersistMode::SyncAll).map_err(io_error)?;
+                self.engine.sync()?;
+                self.engine.keep(CHECKPOINT, &checkpoint.to_bytes())?;
                 Ok(Done::Checkpoint(checkpoint))
             }
         }

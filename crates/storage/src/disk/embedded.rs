@@ -1,0 +1,109 @@
+//! The engine in the store's own directory.
+
+use super::options::{DiskOptions, OpenError};
+use crate::engine::{Engine, Entries};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use rheostat_core::wire::Wire;
+use std::io;
+use std::ops::Bound;
+use std::path::Path;
+
+const COUNT_KEY: &str = "keys";
+
+/// Size of the engine's own log from which on it is emptied, in bytes: the least that the engine allows. More would be disk that nothing needs, and a
+/// slower start.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// `fjall`, open. The database closes when the last handle of it goes.
+pub(super) struct Embedded {
+    chains: Keyspace,
+    meta: Keyspace,
+    database: Database,
+}
+
+fn io_error(error: fjall::Error) -> io::Error {
+    match error {
+        fjall::Error::Io(error) => error,
+        fjall::Error::Locked => io::Error::new(io::ErrorKind::WouldBlock, "the engine on disk is open in another process"),
+        other => {
+            // The engine's own words are names of its types; what lies beneath is mostly the system's.
+            let mut cause: &(dyn std::error::Error + 'static) = &other;
+            while let Some(beneath) = cause.source() {
+                cause = beneath;
+            }
+            match cause.downcast_ref::<io::Error>() {
+                Some(beneath) => io::Error::new(beneath.kind(), format!("the engine on disk: {beneath}")),
+                None => io::Error::new(io::ErrorKind::InvalidData, format!("the engine on disk: {cause}")),
+            }
+        }
+    }
+}
+
+impl Embedded {
+    /// Opens the engine in `directory`, and makes it if need be.
+    pub(super) fn open(directory: &Path, options: &DiskOptions) -> Result<Embedded, OpenError> {
+        let failed = |error| match io_error(error) {
+            error if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) => {
+                OpenError::damaged(directory, 0, format!("it cannot be opened: {error}"))
+            }
+            source => OpenError::Io { doing: "open the engine in", path: directory.to_owned(), source },
+        };
+        // One writer and small batches: one thread for flushes and compactions is enough.
+        let builder = Database::builder(directory).worker_threads(1).cache_size(options.engine_cache_bytes).max_journaling_size(JOURNAL_BYTES);
+        let database = builder.open().map_err(failed)?;
+        let keep = || KeyspaceCreateOptions::default().max_memtable_size(options.engine_memtable_bytes);
+        let chains = database.keyspace("chains", keep).map_err(failed)?;
+        let meta = database.keyspace("meta", KeyspaceCreateOptions::default).map_err(failed)?;
+        Ok(Embedded { chains, meta, database })
+    }
+
+    fn range(&self, from: Bound<&[u8]>) -> impl Iterator<Item = fjall::Guard> + use<> {
+        self.chains.range::<Vec<u8>, _>((from.map(<[u8]>::to_vec), Bound::Unbounded))
+    }
+}
+
+impl Engine for Embedded {
+    fn record(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.meta.get(name).map_err(io_error)?.map(|bytes| bytes.to_vec()))
+    }
+
+    fn keep(&self, name: &str, value: &[u8]) -> io::Result<()> {
+        self.meta.insert(name, value).map_err(io_error)?;
+        self.sync()
+    }
+
+    fn count(&self) -> io::Result<u64> {
+        let Some(bytes) = self.meta.get(COUNT_KEY).map_err(io_error)? else { return Ok(0) };
+        u64::from_bytes(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("the number of keys: {error}")))
+    }
+
+    fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()> {
+        let mut batch = self.database.batch();
+        for (key, value) in changes {
+            match value {
+                Some(value) => batch.insert(&self.chains, key, value),
+                None => batch.remove(&self.chains, key),
+            }
+        }
+        batch.insert(&self.meta, COUNT_KEY, count.to_bytes());
+        batch.commit().map_err(io_error)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.database.persist(PersistMode::SyncAll).map_err(io_error)
+    }
+
+    fn get(&self, keys: &[Vec<u8>]) -> io::Result<Vec<Option<Vec<u8>>>> {
+        let one = |key: &Vec<u8>| Ok(self.chains.get(key).map_err(io_error)?.map(|bytes| bytes.to_vec()));
+        keys.iter().map(one).collect()
+    }
+
+    fn walk(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Entries> {
+        let entry = |guard: fjall::Guard| guard.into_inner().map(|(key, value)| (key.to_vec(), value.to_vec())).map_err(io_error);
+        self.range(from).take(limit).map(entry).collect()
+    }
+
+    fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
+        self.range(from).take(limit).map(|guard| guard.key().map(|key| key.to_vec()).map_err(io_error)).collect()
+    }
+}

@@ -1,0 +1,45 @@
+//! What a store on disk asks of the engine that keeps the chains of its checkpoints: an ordered map of bytes to bytes, and a few records beside it.
+//!
+//! An engine belongs to one store. One thread at a time writes to it; others read meanwhile. Nobody relies on its being up to date: what was written
+//! since the last [`Engine::sync`] is in the store's log, too.
+
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Keys with their values.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// An engine, open. Errors are its disk's, or those of the way to it; `InvalidData` if it is damaged. All calls block.
+pub trait Engine: Send + Sync {
+    /// The record `name` as it was kept last, if it ever was.
+    fn record(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Keeps `value` as the record `name`. It is on disk when this returns.
+    fn keep(&self, name: &str, value: &[u8]) -> io::Result<()>;
+
+    /// The number of keys that [`Engine::write`] was last told. After a crash it may be greater than that of the keys that are there, and never less.
+    fn count(&self) -> io::Result<u64>;
+
+    /// Puts these values in the place of what their keys had, or takes the keys away, and remembers the number of keys. Each key comes once. Whoever reads a
+    /// key from then on sees the new value; what is on disk is known after [`Engine::sync`] only.
+    fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()>;
+
+    /// Returns when everything that was written is on disk.
+    fn sync(&self) -> io::Result<()>;
+
+    /// The values of `keys`, in their order.
+    fn get(&self, keys: &[Vec<u8>]) -> io::Result<Vec<Option<Vec<u8>>>>;
+
+    /// The first `limit` keys from `from` on with their values, in the order of the bytes: fewer only where there are no more.
+    fn walk(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Entries>;
+
+    /// As [`Engine::walk`], the keys only.
+    fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>>;
+}
+
+/// Where the engines of stores are, if not in the stores' own directories.
+pub trait Engines: Send + Sync {
+    /// Opens the engine of the store with this number; an empty one if it has none yet. Whoever had it open before can change it no more.
+    fn open(&self, store: u64) -> io::Result<Arc<dyn Engine>>;
+}
