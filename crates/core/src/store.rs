@@ -51,6 +51,25 @@ impl FlushJob {
     }
 }
 
+/// A read of what is on disk only, to be run on any thread; it blocks.
+pub struct ReadJob(pub Box<dyn FnOnce() -> ReadDone + Send>);
+
+impl ReadJob {
+    /// Reads.
+    pub fn run(self) -> ReadDone {
+        (self.0)()
+    }
+}
+
+/// What a [`ReadJob`] has read, for the store that made it.
+#[derive(Debug)]
+pub struct ReadDone {
+    /// The job's number.
+    pub job: u64,
+    /// Keys and their chains, in the store's own form; `None` for a key that is not there. Errors: the disk's.
+    pub found: std::io::Result<Vec<(Key, Option<Vec<u8>>)>>,
+}
+
 /// One step of a walk over keys in [`Store::scan`].
 #[derive(Clone, Debug, Default)]
 pub struct ScanPage {
@@ -236,6 +255,24 @@ pub trait Store<M>: Send {
     /// memory; it can be another key's.
     fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>));
 
+    /// Whether some chains are on disk only.
+    fn is_cold(&self) -> bool {
+        false
+    }
+
+    /// Whether a step that asks for these keys and no others need not wait for the disk. If not, what it would wait for is read by the next [`Store::begin_read`].
+    fn ready(&mut self, _keys: &[&[u8]]) -> bool {
+        true
+    }
+
+    /// A read that is due, of what [`Store::ready`] did not find, or for [`Store::collect_some`]. `None`: nothing is, or enough are under way.
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        None
+    }
+
+    /// Takes in what a [`ReadJob`] has read. If it could not read, [`Store::readable`] says so from now on.
+    fn end_read(&mut self, _read: ReadDone) {}
+
     /// Number of keys that [`Store::collect_some`] may find something in, or bring into memory after a start.
     fn candidates(&self) -> usize;
 
@@ -248,7 +285,7 @@ pub trait Store<M>: Send {
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize;
 
     /// Applies [`Store::collect`] to at most `limit` keys that may have something to collect (chains of two or more versions,
-    /// tombstones, expiring versions), going round; after a start, brings some chains back into memory too. Returns the number of versions collected.
+    /// tombstones, expiring versions), going round; after a start, brings some chains back into memory too. Of what is on disk only, it sees what [`Store::begin_read`] reads for it. Returns the number of versions collected.
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize;
 
     /// Removes versions of `key` from its chain, as a collection elsewhere has ([`Store::take_collected`]). What is not there is passed over.

@@ -9,7 +9,7 @@ use crate::record::{Record, Saved};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::planted::Planted;
 use rheostat_core::slots::{slot, walk_hash};
-use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats, Trim};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use std::collections::{BTreeSet, VecDeque};
@@ -342,6 +342,22 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
 
     fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>)) {
         self.base.prefetch(keys, touch);
+    }
+
+    fn is_cold(&self) -> bool {
+        self.base.is_cold()
+    }
+
+    fn ready(&mut self, keys: &[&[u8]]) -> bool {
+        self.base.ready(keys)
+    }
+
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        self.base.begin_read()
+    }
+
+    fn end_read(&mut self, read: ReadDone) {
+        self.base.end_read(read);
     }
 
     fn candidates(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Any of the drivers behind one type, so that a protocol is compiled for one store.
 
-use rheostat_core::store::{Cut, FlushJob, Position, ScanPage, Store, StoreStats, Trim};
+use rheostat_core::store::{Cut, FlushJob, Position, ReadDone, ReadJob, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version};
 use rheostat_core::wire::Wire;
 use rheostat_core::{DcId, Timestamp};
@@ -78,6 +78,23 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for $name<M> {
 
     fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>)) {
         match self { $($name::$variant(store) => store.prefetch(keys, touch),)* }
+    }
+
+    #[inline]
+    fn is_cold(&self) -> bool {
+        match self { $($name::$variant(store) => store.is_cold(),)* }
+    }
+
+    fn ready(&mut self, keys: &[&[u8]]) -> bool {
+        match self { $($name::$variant(store) => store.ready(keys),)* }
+    }
+
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        match self { $($name::$variant(store) => store.begin_read(),)* }
+    }
+
+    fn end_read(&mut self, read: ReadDone) {
+        match self { $($name::$variant(store) => store.end_read(read),)* }
     }
 
     fn candidates(&self) -> usize {

@@ -6,7 +6,7 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, History, KeepAll, ScanPage, Trim};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hint::black_box;
 
 /// Versions of one key, least first, so that the usual new version goes to the end.
@@ -16,6 +16,9 @@ pub(crate) type Chain<M> = SmallVec<[Version<M>; 1]>;
 const KEY_OVERHEAD: usize = 84;
 /// Estimated cost of a value beside its bytes: counters and the allocator's header.
 const VALUE_OVERHEAD: usize = 32;
+
+/// So many keys that have left memory are remembered before those that need not be are looked for.
+const MOST_LEFT: usize = 1024;
 
 /// Keys whose chains are asked for together: as many as a processor waits for at once, and some.
 const PREFETCHED: usize = 32;
@@ -205,6 +208,17 @@ pub(crate) struct Chains<M> {
     round: u8,
     /// Resident keys of which the engine holds a chain too.
     on_disk: u64,
+    /// What has left memory, and after which read was begun: while reads of the engine are under way.
+    left: Option<Left>,
+}
+
+/// Keys that have left memory while the engine was read.
+#[derive(Clone, Default)]
+struct Left {
+    /// The number of the read that was begun last.
+    begun: u64,
+    /// That number when the key left.
+    keys: HashMap<Key, u64>,
 }
 
 impl<M: Clone> Chains<M> {
@@ -220,6 +234,7 @@ impl<M: Clone> Chains<M> {
             dirty: engine.then(VecDeque::new),
             round: 0,
             on_disk: 0,
+            left: None,
         }
     }
 
@@ -430,6 +445,28 @@ impl<M: Clone> Chains<M> {
     fn forget(&mut self, key: &[u8]) {
         if self.map.remove(key).is_some() {
             self.bytes -= Self::key_bytes(key);
+        }
+        if let Some(left) = &mut self.left {
+            left.keys.insert(Key::from(key), left.begun);
+        }
+    }
+
+    /// A read of the engine with this number begins, greater than those before: what leaves memory is remembered.
+    pub(crate) fn remember_what_leaves(&mut self, read: u64) {
+        self.left.get_or_insert_default().begun = read;
+    }
+
+    /// Whether `key` has left memory since the read with this number began, which may have found what the key was before.
+    pub(crate) fn has_left_since(&self, read: u64, key: &Key) -> bool {
+        self.left.as_ref().and_then(|left| left.keys.get(key)).is_some_and(|begun| *begun >= read)
+    }
+
+    /// Reads before `oldest` have ended; all, if there is none.
+    pub(crate) fn forget_what_left(&mut self, oldest: Option<u64>) {
+        match (oldest, &mut self.left) {
+            (Some(oldest), Some(left)) if left.keys.len() > MOST_LEFT => left.keys.retain(|_, begun| *begun >= oldest),
+            (Some(_), _) => {}
+            (None, left) => *left = None,
         }
     }
 

@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use rheostat_core::slots::slot;
 use rheostat_core::store::{KeepAll, Recovered, Store};
 use rheostat_core::version::Value;
-use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, key, model, put, walk};
+use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, key, model, put, read, walk};
 use rheostat_storage::{DiskOptions, DiskStore, OpenError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 struct Disk {
@@ -148,6 +148,7 @@ fn what_does_not_fit_is_read_from_the_engine() {
     while store.stats().keys > 100 {
         store.collect_some(100, &TestCut::upto(9000));
         store.maintain().expect("maintains");
+        read(&mut store);
         rounds += 1;
         assert!(rounds < 2000, "tombstones on disk are found: {:?}", store.stats());
     }
@@ -299,6 +300,7 @@ fn a_start_reads_what_it_needs_and_the_rest_follows() {
     while store.stats().cold_keys > 0 {
         assert!(store.candidates() > 0, "the caller is told that there is something to do");
         store.collect_some(1000, &TestCut::upto(0));
+        read(&mut store);
         rounds += 1;
         assert!(rounds < 100, "{:?}", store.stats());
     }
@@ -656,4 +658,111 @@ fn a_chain_that_can_be_read_in_part_is_not_told() {
     fail.store(true, Ordering::Relaxed);
     assert_eq!(store.latest(b"a", |_| true).map(|version| version.id), None, "the newest is in the engine");
     store.readable().expect_err("it could not be read");
+}
+
+/// A store of which everything is on disk only: a hundred keys, `k0` to `k99`, each of one version at its number plus one.
+fn all_cold(disk: &Disk) -> DiskStore<Meta> {
+    let (mut store, _) = disk.open();
+    (0..100).for_each(|at| append(&mut store, &put(id(at + 1, 0), &[&format!("k{at}")]), true));
+    flush(&mut store);
+    store.checkpoint().expect("checkpoints");
+    drop(store);
+    let (store, _) = disk.open();
+    assert_eq!(store.stats().cold_keys, 100);
+    store
+}
+
+/// What is asked for is read by a job, all of it at once, and then is there; so is that a key is nowhere.
+#[test]
+fn what_is_asked_for_comes_by_a_job() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
+        counted.fetch_add(usize::from(operation == rheostat_storage::IoOperation::Read), Ordering::Relaxed);
+        Ok(())
+    });
+    let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
+    let mut store = all_cold(&disk);
+    assert!(store.is_cold() && store.begin_read().is_none(), "nobody has asked");
+    let keys: Vec<String> = (50..150).map(|at| format!("k{at}")).collect();
+    let asked: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    assert!(!store.ready(&asked) && !store.ready(&asked), "they are on disk");
+    assert_eq!(reads.load(Ordering::Relaxed), 0, "nobody has waited for it");
+    let job = store.begin_read().expect("a read is due");
+    assert!(store.begin_read().is_none(), "one job reads all of them, once");
+    assert!(!store.ready(&asked) && store.begin_read().is_none(), "they are being read");
+    store.end_read(job.run());
+    assert!(store.ready(&asked));
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+    assert_eq!(store.latest(b"k77", |_| true).map(|version| version.id), Some(id(78, 0)));
+    assert!(store.latest(b"k149", |_| true).is_none() && reads.load(Ordering::Relaxed) == 1, "that it is nowhere is known");
+    append(&mut store, &put(id(500, 0), &["k149"]), true);
+    assert_eq!((store.chain(b"k149").len(), reads.load(Ordering::Relaxed)), (1, 1), "until it is written");
+    assert!(!store.ready(&[b"k1", b"k77"]), "what was not asked for is on disk still");
+}
+
+/// What a job has read is as old as its reading: what came meanwhile stays, and what came and left again is asked for again.
+#[test]
+fn what_was_read_before_a_change_is_passed_over() {
+    let disk = Disk::new(DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, false);
+    let mut store = all_cold(&disk);
+    assert!(!store.ready(&[b"k1", b"k2", b"k3", b"none"]));
+    let found = store.begin_read().expect("a read is due").run();
+    append(&mut store, &put(id(200, 0), &["k1"]), true);
+    append(&mut store, &delete(id(201, 0), "k2"), true);
+    assert_eq!(store.collect(b"k2", &TestCut::upto(300)), 2);
+    append(&mut store, &put(id(202, 0), &["none"]), true);
+    flush(&mut store);
+    // They are written, and leave.
+    while store.stats().cold_keys < 100 {
+        store.checkpoint().expect("checkpoints");
+        store.maintain().expect("maintains");
+    }
+    store.end_read(found);
+    assert_eq!(store.stats().cold_keys, 99, "one was as it had been");
+    assert!(!store.ready(&[b"k1"]) && !store.ready(&[b"none"]) && store.ready(&[b"k3"]));
+    assert_eq!((store.chain(b"k1").len(), store.chain(b"k2").len(), store.chain(b"k3").len(), store.chain(b"none").len()), (2, 0, 1, 1));
+}
+
+/// A job that cannot read ends the store, as a read does.
+#[test]
+fn a_job_that_cannot_read_is_said() {
+    let fail = Arc::new(AtomicBool::new(false));
+    let hook = fail.clone();
+    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
+        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
+        if hit { Err(std::io::Error::from(std::io::ErrorKind::InvalidData)) } else { Ok(()) }
+    });
+    let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
+    let mut store = all_cold(&disk);
+    fail.store(true, Ordering::Relaxed);
+    assert!(!store.ready(&[b"k1"]));
+    let job = store.begin_read().expect("a read is due");
+    store.readable().expect("nothing has failed");
+    store.end_read(job.run());
+    store.readable().expect_err("it could not be read");
+    assert!(store.append(&put(id(999, 0), &["x"]), true, &KeepAll).is_err());
+    assert!(!store.ready(&[b"k2"]) && store.begin_read().is_none(), "nothing more is tried");
+}
+
+/// However many are asked for, jobs are bounded: in number, and in what one reads.
+#[test]
+fn jobs_are_bounded() {
+    let disk = Disk::new(DiskOptions::default(), false);
+    let (mut store, _) = disk.open();
+    let keys: Vec<String> = (0..1000).map(|at| format!("k{at}")).collect();
+    keys.iter().zip(1..).for_each(|(key, at)| append(&mut store, &put(id(at, 0), &[key]), true));
+    flush(&mut store);
+    store.checkpoint().expect("checkpoints");
+    drop(store);
+    let (mut store, _) = disk.open();
+    let asked: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    assert!(!store.ready(&asked));
+    let jobs: Vec<_> = std::iter::from_fn(|| store.begin_read()).collect();
+    assert_eq!(jobs.len(), 4);
+    jobs.into_iter().for_each(|job| store.end_read(job.run()));
+    assert!(!store.ready(&asked));
+    assert_eq!(store.stats().cold_keys, 1000 - 4 * 128);
+    read(&mut store);
+    assert!(store.ready(&asked));
 }

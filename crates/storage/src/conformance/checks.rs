@@ -364,6 +364,7 @@ pub(super) fn collect_some<S: Store<Meta>>(mut store: S) {
     while store.stats().versions > 49 {
         store.collect_some(5, &TestCut::upto(9));
         store.maintain().expect("maintains");
+        read(&mut store);
         rounds += 1;
         assert!(rounds < 100, "going round finds every key that has something to collect");
     }

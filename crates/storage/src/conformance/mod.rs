@@ -164,6 +164,13 @@ pub fn flush<S: Store<Meta>>(store: &mut S) {
     assert_eq!(store.durable(), store.end(), "everything is durable after a flush");
 }
 
+/// Reads what is due, as [`Store::begin_read`] wants it.
+pub fn read<S: Store<Meta>>(store: &mut S) {
+    while let Some(job) = store.begin_read() {
+        store.end_read(job.run());
+    }
+}
+
 /// All keys of `slot`, by pages of about `limit`; panics if one comes twice.
 pub fn walk<S: Store<Meta>>(store: &mut S, slot: u16, limit: usize) -> Vec<Key> {
     let mut keys = Vec::new();

@@ -4,9 +4,9 @@ use super::{Driver, Meta, TestCut, flush, walk};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::random::Random;
 use rheostat_core::slots::slot;
-use rheostat_core::store::{KeepAll, Recovered, Store};
+use rheostat_core::store::{KeepAll, ReadJob, Recovered, Store};
 use rheostat_core::version::{Item, Key, Update, Value, Version, VersionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Number of keys in play; some share a slot.
 const KEYS: u8 = 12;
@@ -43,6 +43,12 @@ pub enum Operation {
     Collect(u8, u8, u8, u8),
     /// A collection of at most that many keys, at a cut as above.
     CollectSome(u8, u8, u8, u8),
+    /// These keys are asked for, and what is due is begun to be read.
+    Ask(Vec<u8>),
+    /// All reads that were begun read.
+    Read,
+    /// What was read first is taken in.
+    TakeIn,
     /// A restart of the process.
     Restart,
 }
@@ -58,7 +64,7 @@ pub fn random_operations(seed: u64, count: usize) -> Vec<Operation> {
             1 => Write::Expiring(byte(random, 20)),
             _ => Write::Put(byte(random, 200)),
         };
-        match random.below(40) {
+        match random.below(47) {
             0..12 => Operation::Own(keys, write),
             12..23 => Operation::Remote(byte(random, 2), byte(random, 30), keys, write),
             23 => Operation::Again(byte(random, 20)),
@@ -68,6 +74,9 @@ pub fn random_operations(seed: u64, count: usize) -> Vec<Operation> {
             31 => Operation::Release(byte(random, 40)),
             32..35 => Operation::Collect(byte(random, u64::from(KEYS)), byte(random, 40), byte(random, 40), byte(random, 40)),
             35..38 => Operation::CollectSome(byte(random, 6), byte(random, 40), byte(random, 40), byte(random, 40)),
+            38..41 => Operation::Ask(keys),
+            41..43 => Operation::Read,
+            43..45 => Operation::TakeIn,
             _ => Operation::Restart,
         }
     };
@@ -230,6 +239,7 @@ impl Model {
 pub fn check<D: Driver>(mut driver: D, operations: &[Operation]) {
     let mut store = driver.create();
     let mut model = Model { now_ms: 1000, ..Model::default() };
+    let (mut begun, mut read) = (Vec::new(), VecDeque::new());
     for (step, operation) in operations.iter().enumerate() {
         model.now_ms += 1;
         match operation {
@@ -288,13 +298,24 @@ pub fn check<D: Driver>(mut driver: D, operations: &[Operation]) {
                 }
                 assert_eq!(collected, sum, "step {step}: collected of some keys");
             }
-            Operation::Restart => match driver.restart(store) {
-                None => return,
-                Some((restarted, recovered)) => {
-                    store = restarted;
-                    model.check_restart(&mut store, &recovered, step);
+            Operation::Ask(keys) => {
+                let keys: Vec<Key> = keys.iter().map(|number| key(*number)).collect();
+                store.ready(&keys.iter().map(|key| &**key).collect::<Vec<_>>());
+                begun.extend(std::iter::from_fn(|| store.begin_read()));
+            }
+            Operation::Read => read.extend(begun.drain(..).map(ReadJob::run)),
+            Operation::TakeIn => {
+                if let Some(done) = read.pop_front() {
+                    store.end_read(done);
                 }
-            },
+            }
+            Operation::Restart => {
+                begun.clear();
+                read.clear();
+                let Some((restarted, recovered)) = driver.restart(store) else { return };
+                store = restarted;
+                model.check_restart(&mut store, &recovered, step);
+            }
         }
         model.compare(&mut store, step);
     }

@@ -14,9 +14,6 @@ pub(super) const KEYS_AT_ONCE: usize = 1024;
 /// Bytes of chains that one call of `maintain` encodes, about.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// As many chains could be encoded in the time in which one is read from the engine.
-const READ_COST: usize = 7;
-
 /// When memory is short, a checkpoint begins once more than one key in this many cannot be evicted because it changed.
 const DIRTY_SHARE: u64 = 16;
 
@@ -123,7 +120,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             }
             self.begin_checkpoint();
         }
-        self.prepare()?;
+        self.prepare(wait)?;
         let mut sent = true;
         let mut complete = false;
         if let Some(running) = &mut self.running {
@@ -151,8 +148,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         Ok(())
     }
 
-    /// Encodes the next batch, unless enough of them wait.
-    fn prepare(&mut self) -> io::Result<()> {
+    /// Encodes the next batch, unless enough of them wait. Of a key whose chain is not wholly in memory the rest is read first: at once if `wait`.
+    fn prepare(&mut self, wait: bool) -> io::Result<()> {
         let end = self.end();
         let Some(running) = &mut self.running else { return Ok(()) };
         if running.waiting.len() >= WAITING || running.complete {
@@ -172,9 +169,13 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 continue;
             }
             if let Some(key) = self.chains.partial(number) {
+                if !wait {
+                    self.reads.ask(&key);
+                    keys.push_back(number);
+                    continue;
+                }
                 let stored = self.options.ask(IoOperation::Read).and_then(|()| self.cold.get(&key));
                 self.chains.load(&key, self.log.failure.watch(stored)?.unwrap_or_default());
-                done += READ_COST;
             }
             let Some(chain) = self.chains.hand_over(number) else { continue };
             let key = Key::from(chain.key);

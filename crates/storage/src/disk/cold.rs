@@ -19,12 +19,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 const FORMAT: &str = "format";
 const CHECKPOINT: &str = "checkpoint";
 
 /// Batches that may wait for the writing thread.
 const WAITING_BATCHES: usize = 2;
+
+/// How long a store that is closed waits for its last reads, and between two looks.
+const LAST_READS: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Chains that are read at once where all are.
 const PAGE: usize = 256;
@@ -114,7 +119,7 @@ pub(super) fn encode_chain<M: Wire>(versions: &[Version<M>], out: &mut Vec<u8>) 
     versions.iter().for_each(|version| version.encode(out));
 }
 
-fn decode_chain<M: Wire>(bytes: &[u8]) -> io::Result<Vec<Version<M>>> {
+pub(super) fn decode_chain<M: Wire>(bytes: &[u8]) -> io::Result<Vec<Version<M>>> {
     Vec::<Version<M>>::from_bytes(bytes)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("a chain in the engine on disk: {error}")))
 }
@@ -132,6 +137,18 @@ fn decode_key(key: &[u8]) -> io::Result<(Place, Key)> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a key in the engine on disk is too short"));
     };
     Ok((Place(place.iter().fold(0, |place, byte| place << 8 | u64::from(*byte))), Key::from(key)))
+}
+
+/// The encoded chains of `keys`, in their order.
+pub(super) fn read(engine: &dyn Engine, keys: &[Key]) -> io::Result<Vec<Option<Vec<u8>>>> {
+    engine.get(&keys.iter().map(|key| engine_key(key)).collect::<Vec<_>>())
+}
+
+/// The first `limit` encoded chains after `key` in the order of the walk, or of all for `None`.
+pub(super) fn walk(engine: &dyn Engine, key: Option<&Key>, limit: usize) -> io::Result<Vec<(Key, Vec<u8>)>> {
+    let from = key.map(|key| engine_key(key));
+    let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_slice()));
+    engine.walk(from, limit)?.into_iter().map(|(key, value)| Ok((decode_key(&key)?.1, value))).collect()
 }
 
 /// What `read` reads from `from` on, in pages; it ends after an error. `key` is an entry's key.
@@ -239,11 +256,9 @@ impl Cold {
         pages(from, Vec::as_slice, |from, limit| self.engine.walk_keys(from, limit)).map(|key| decode_key(&key?))
     }
 
-    /// The first `limit` chains after `key` in the order of the walk, or of all for `None`.
-    pub(super) fn after<M: Wire>(&self, key: Option<&Key>, limit: usize) -> io::Result<Vec<Stored<M>>> {
-        let from = key.map(|key| engine_key(key));
-        let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_slice()));
-        self.engine.walk(from, limit)?.into_iter().map(decode_entry).collect()
+    /// What a thread of its own reads with: see [`read`] and [`walk`].
+    pub(super) fn reader(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
     }
 
     /// All chains, in the order of the walk.
@@ -280,6 +295,12 @@ impl Drop for Cold {
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported where it happened.
             let _ = thread.join();
+        }
+        // Whoever opens the store next finds the engine closed, if reads that are under way end soon.
+        let mut waited = Duration::ZERO;
+        while Arc::strong_count(&self.engine) > 1 && waited < LAST_READS {
+            std::thread::sleep(LOOK);
+            waited += LOOK;
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`format`], `log`, `mark`, `recovery`, `read`: the log: its bytes, appending and flushing, what is known to be flushed, opening, reading own updates back.
 //! - `cold`, `embedded`: the engine with the chains of the last checkpoint, and the thread that writes it; the engine beside the log.
+//! - `reads`: reading from the engine what somebody asks for, without stopping who does not.
 //! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
 //!
 //! What must hold for log and chains to agree after any crash: (1) a chain goes to the engine only when every record that it
@@ -17,11 +18,12 @@ mod log;
 mod mark;
 mod options;
 mod read;
+mod reads;
 mod recovery;
 
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
 
-use crate::chains::{Chains, Collected, Held, collectable};
+use crate::chains::{Chains, Collected, Held};
 use crate::entries::Entries;
 use crate::index::{PageBuilder, Place, Stop};
 use crate::own::OwnUpdates;
@@ -31,8 +33,9 @@ use cold::Cold;
 use format::{Kind, MAX_PAYLOAD, RECORD_HEADER};
 use log::Log;
 use mark::Mark;
+use reads::Reads;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, FlushJob, Position, Recovered, ScanPage, Store, StoreStats, Trim};
+use rheostat_core::store::{Cut, FlushJob, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use std::fs::{self, File, TryLockError};
@@ -44,9 +47,9 @@ use std::path::Path;
 const MARK: &str = "flushed";
 /// Keys that are looked at for eviction after a key came from the engine while memory is full.
 const EVICTION_STEPS: usize = 16;
-/// Keys in the engine that one [`Store::collect_some`] looks at.
+/// Keys in the engine that are looked at for something to collect, at a time.
 const SWEEP_KEYS: usize = 16;
-/// Keys in the engine whose chains one [`Store::collect_some`] brings into memory after a start.
+/// Keys in the engine whose chains are brought into memory after a start, at a time.
 const WARMED_KEYS: usize = 128;
 
 /// A version store on disk. One directory belongs to one store.
@@ -75,10 +78,10 @@ pub struct DiskStore<M> {
     unreadable: Option<String>,
     /// Where eviction goes on.
     hand: Option<Stop>,
-    /// Where the collection in the engine goes on.
-    sweep: Option<Key>,
-    /// After which key chains are still to be brought into memory since the start, if any are.
-    warming: Option<Option<Key>>,
+    /// What is read from the engine by jobs.
+    reads: Reads<M>,
+    /// Chains are still to be brought into memory since the start.
+    warming: bool,
     /// What has been collected, if somebody wants to know.
     collected: Option<Vec<(Key, Trim)>>,
     /// Locked while the store is open. Last, so that it is unlocked when everything else is closed.
@@ -234,8 +237,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             running: None,
             unreadable: None,
             hand: None,
-            sweep: None,
-            warming: Some(None),
+            reads: Reads::default(),
+            warming: true,
             collected: None,
             _lock: lock,
         };
@@ -249,7 +252,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     #[inline]
     pub fn fetch(&mut self, key: &[u8]) -> io::Result<()> {
         // When nothing is on disk only, a key that is not in memory is nowhere.
-        if self.cold_keys() == 0 || self.chains.contains(key) { Ok(()) } else { self.fetch_cold(key) }
+        if self.cold_keys() == 0 || self.chains.contains(key) || self.reads.is_absent(key) { Ok(()) } else { self.fetch_cold(key) }
     }
 
     #[cold]
@@ -317,51 +320,6 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         count
     }
 
-    /// Brings chains into memory that are on disk only since the start, as many as fit: so a store reads from memory again soon after a start, and starts without having
-    /// read anything.
-    fn warm(&mut self, limit: usize) {
-        let Some(after) = &self.warming else { return };
-        // A quarter is left for what is written and asked for.
-        if self.cold_keys() == 0 || self.chains.bytes() > self.options.memory_bytes / 4 * 3 {
-            self.warming = None;
-            return;
-        }
-        let some = self.options.ask(IoOperation::Read).and_then(|()| self.cold.after::<M>(after.as_ref(), limit));
-        match some {
-            Ok(some) => {
-                self.warming = some.last().filter(|_| some.len() == limit).map(|(_, key, _)| Some(key.clone()));
-                // Of a key in memory, memory knows better.
-                some.into_iter().for_each(|(_, key, versions)| self.chains.load(&key, versions));
-            }
-            Err(error) => {
-                self.cannot_read(&error);
-            }
-        }
-    }
-
-    /// Looks for something to collect among chains that are on disk only.
-    fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
-        let some = self.options.ask(IoOperation::Read).and_then(|()| self.cold.after::<M>(self.sweep.as_ref(), limit));
-        let some = match some {
-            Ok(some) => some,
-            Err(error) => {
-                self.cannot_read(&error);
-                return 0;
-            }
-        };
-        self.sweep = if some.len() < limit { None } else { some.last().map(|(_, key, _)| key.clone()) };
-        let mut count = 0;
-        for (_, key, versions) in some {
-            if !self.chains.knows(&key)
-                && let Some(collected) = collectable(&versions, cut)
-            {
-                self.chains.load(&key, versions);
-                count += self.let_go(&key, collected);
-            }
-        }
-        count
-    }
-
     /// A page of a walk over keys in memory and in the engine.
     fn scan_both(&self, slot: u16, from: u32, limit: usize) -> io::Result<ScanPage> {
         let place = Place::at(slot, from);
@@ -425,12 +383,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         if self.cold_keys() > 0 {
             // Nothing may be evicted until the versions are added: a version of a key that is not in memory would hide the engine's.
             for item in &update.items {
-                if !self.chains.contains(&item.key) {
+                if !self.chains.contains(&item.key) && !self.reads.is_absent(&item.key) {
                     let stored = self.cold.get(&item.key)?;
                     self.chains.load(&item.key, stored.unwrap_or_default());
                 }
             }
         }
+        update.items.iter().for_each(|item| self.reads.comes(&item.key));
         if own && update.id.written <= self.own.newest() {
             return crate::repeated_own(update, |key| self.chains.versions_of(key)).map(|()| self.end());
         }
@@ -499,8 +458,25 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         self.chains.prefetch(keys, touch);
     }
 
+    #[inline]
+    fn is_cold(&self) -> bool {
+        self.cold_keys() > 0
+    }
+
+    fn ready(&mut self, keys: &[&[u8]]) -> bool {
+        self.cold_keys() == 0 || self.ask_for(keys)
+    }
+
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        self.next_read()
+    }
+
+    fn end_read(&mut self, read: ReadDone) {
+        self.take_read(read);
+    }
+
     fn candidates(&self) -> usize {
-        self.chains.candidates() + if self.warming.is_some() { self.cold_keys() as usize } else { 0 }
+        self.chains.candidates() + if self.warming { self.cold_keys() as usize } else { 0 }
     }
 
     fn chain(&mut self, key: &[u8]) -> Vec<Version<M>> {
@@ -520,8 +496,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
             count += found.map_or(0, |(key, collected)| self.let_go(&key, collected));
         }
         if self.cold_keys() > 0 && limit > 0 {
-            count += self.collect_cold(limit.min(SWEEP_KEYS), cut);
-            self.warm(limit.min(WARMED_KEYS));
+            count += self.collect_cold(limit, cut);
         }
         count
     }

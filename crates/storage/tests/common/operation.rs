@@ -9,7 +9,11 @@ pub fn operation() -> impl Strategy<Value = model::Operation> {
     let write = prop_oneof![any::<u8>().prop_map(Write::Put), (0..20u8).prop_map(Write::Expiring), Just(Write::Delete)];
     let keys = prop::collection::vec(0..12u8, 1..4);
     let cut = (0..40u8, 0..40u8, 0..40u8);
+    let some = prop::collection::vec(0..12u8, 1..8);
     prop_oneof![
+        2 => some.prop_map(Operation::Ask),
+        1 => Just(Operation::Read),
+        1 => Just(Operation::TakeIn),
         6 => (keys.clone(), write.clone()).prop_map(|(keys, write)| Operation::Own(keys, write)),
         6 => (0..2u8, 0..30u8, keys, write).prop_map(|(origin, back, keys, write)| Operation::Remote(origin, back, keys, write)),
         1 => (0..20u8).prop_map(Operation::Again),

@@ -1,0 +1,209 @@
+//! Reading what is on disk only by jobs, which run on other threads, so that nobody waits for the disk who does not need what is read.
+//!
+//! A job reads chains as they are when it runs. What has come into memory meanwhile is newer, and what has come and left again makes what was read old: it is passed over.
+
+use super::DiskStore;
+use super::cold::{self, decode_chain};
+use super::options::IoOperation;
+use crate::chains::collectable;
+use rheostat_core::store::{Cut, ReadDone, ReadJob};
+use rheostat_core::version::{Key, Version};
+use rheostat_core::wire::Wire;
+use std::collections::HashSet;
+use std::io;
+
+/// Jobs of one store that may be under way.
+const MOST_JOBS: usize = 4;
+
+/// Keys of one job, at most.
+const MOST_KEYS: usize = 128;
+
+/// Keys that are known to be nowhere, at most.
+const MOST_ABSENT: usize = 4096;
+
+/// What a store reads by jobs.
+pub(super) struct Reads<M> {
+    /// Keys that are to be read.
+    wanted: Vec<Key>,
+    /// These, and those that are being read.
+    asked: HashSet<Key>,
+    /// Keys that are neither in memory nor in the engine.
+    absent: HashSet<Key>,
+    /// How many chains the next walk is to read, if one is wanted.
+    walk: usize,
+    /// Where the walk goes on.
+    walked_to: Option<Key>,
+    /// What a walk has read and nobody has looked at.
+    walked: Option<Walked<M>>,
+    /// Jobs that are under way.
+    jobs: Vec<Job>,
+    /// The number of the job that was begun last.
+    last: u64,
+}
+
+struct Walked<M> {
+    /// The job's number.
+    job: u64,
+    chains: Vec<(Key, Vec<Version<M>>)>,
+    /// They are the last: the next walk begins anew.
+    ends: bool,
+}
+
+struct Job {
+    number: u64,
+    /// What it reads; nothing if it walks.
+    keys: Vec<Key>,
+    /// As many chains as it reads if it walks.
+    walk: usize,
+}
+
+impl<M> Default for Reads<M> {
+    fn default() -> Self {
+        Reads { wanted: Vec::new(), asked: HashSet::new(), absent: HashSet::new(), walk: 0, walked_to: None, walked: None, jobs: Vec::new(), last: 0 }
+    }
+}
+
+impl<M> Reads<M> {
+    /// `key` is to be read.
+    pub(super) fn ask(&mut self, key: &[u8]) {
+        if !self.asked.contains(key) {
+            let key = Key::from(key);
+            self.asked.insert(key.clone());
+            self.wanted.push(key);
+        }
+    }
+
+    /// Whether `key` is known to be nowhere.
+    pub(super) fn is_absent(&self, key: &[u8]) -> bool {
+        !self.absent.is_empty() && self.absent.contains(key)
+    }
+
+    /// `key` is going to be in memory.
+    pub(super) fn comes(&mut self, key: &Key) {
+        if !self.absent.is_empty() {
+            self.absent.remove(key);
+        }
+    }
+}
+
+impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
+    /// As `Store::ready`, where something is on disk only.
+    #[cold]
+    pub(super) fn ask_for(&mut self, keys: &[&[u8]]) -> bool {
+        let mut ready = true;
+        for key in keys {
+            if self.chains.contains(key) || self.reads.is_absent(key) {
+                continue;
+            }
+            ready = false;
+            self.reads.ask(key);
+        }
+        ready
+    }
+
+    /// Looks for something to collect among chains that are on disk only; since a start, brings them into memory, as many as fit: so a store reads from memory again soon, and starts without having
+    /// read anything. Returns how many versions were collected.
+    pub(super) fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
+        // A quarter is left for what is written and asked for.
+        let warming = self.warming && self.chains.bytes() <= self.options.memory_bytes / 4 * 3;
+        let mut count = 0;
+        let walked = self.reads.walked.take();
+        let (job, ends) = walked.as_ref().map_or((0, false), |walked| (walked.job, walked.ends));
+        for (key, versions) in walked.map(|walked| walked.chains).unwrap_or_default() {
+            if self.chains.has_left_since(job, &key) {
+                continue;
+            }
+            let collected = if self.chains.knows(&key) { None } else { collectable(&versions, cut) };
+            if warming || collected.is_some() {
+                self.chains.load(&key, versions);
+            }
+            count += collected.map_or(0, |collected| self.let_go(&key, collected));
+        }
+        self.warming = warming && !ends;
+        self.chains.forget_what_left(self.reads.oldest());
+        if self.reads.jobs.iter().all(|job| job.walk == 0) {
+            self.reads.walk = limit.min(if self.warming { super::WARMED_KEYS } else { super::SWEEP_KEYS });
+        }
+        count
+    }
+
+    /// See `Store::begin_read`.
+    pub(super) fn next_read(&mut self) -> Option<ReadJob> {
+        if self.reads.jobs.len() >= MOST_JOBS || self.unreadable.is_some() {
+            return None;
+        }
+        let number = self.reads.last + 1;
+        let (engine, options) = (self.cold.reader(), self.options.clone());
+        let reads = &mut self.reads;
+        let job = if !reads.wanted.is_empty() {
+            let keys: Vec<Key> = reads.wanted.drain(..reads.wanted.len().min(MOST_KEYS)).collect();
+            reads.jobs.push(Job { number, keys: keys.clone(), walk: 0 });
+            ReadJob(Box::new(move || {
+                let found = options.ask(IoOperation::Read).and_then(|()| cold::read(&*engine, &keys));
+                ReadDone { job: number, found: found.map(|values| keys.into_iter().zip(values).collect()) }
+            }))
+        } else if reads.walk > 0 && reads.walked.is_none() {
+            let (walk, after) = (std::mem::take(&mut reads.walk), reads.walked_to.clone());
+            reads.jobs.push(Job { number, keys: Vec::new(), walk });
+            ReadJob(Box::new(move || {
+                let found = options.ask(IoOperation::Read).and_then(|()| cold::walk(&*engine, after.as_ref(), walk));
+                ReadDone { job: number, found: found.map(|some| some.into_iter().map(|(key, value)| (key, Some(value))).collect()) }
+            }))
+        } else {
+            return None;
+        };
+        reads.last = number;
+        self.chains.remember_what_leaves(number);
+        Some(job)
+    }
+
+    /// See `Store::end_read`.
+    pub(super) fn take_read(&mut self, ReadDone { job, found }: ReadDone) {
+        let Some(place) = self.reads.jobs.iter().position(|under_way| under_way.number == job) else { return };
+        let Job { keys, walk, .. } = self.reads.jobs.swap_remove(place);
+        for key in &keys {
+            self.reads.asked.remove(key);
+        }
+        let decoded = found.and_then(|found| found.into_iter().map(decoded).collect::<io::Result<Vec<(Key, Vec<Version<M>>)>>>());
+        match decoded {
+            Err(error) => drop(self.cannot_read(&error)),
+            Ok(found) if walk > 0 => {
+                let ends = found.len() < walk;
+                self.reads.walked_to = found.last().filter(|_| !ends).map(|(key, _)| key.clone());
+                self.reads.walked = Some(Walked { job, chains: found, ends });
+            }
+            Ok(found) => {
+                // Before they come, lest they go at once.
+                if self.chains.bytes() > self.options.memory_bytes {
+                    self.evict(super::EVICTION_STEPS * found.len());
+                }
+                for (key, versions) in found {
+                    if self.chains.has_left_since(job, &key) {
+                        continue;
+                    }
+                    if versions.is_empty() && !self.chains.knows(&key) {
+                        if self.reads.absent.len() >= MOST_ABSENT {
+                            self.reads.absent.clear();
+                        }
+                        self.reads.absent.insert(key);
+                    } else {
+                        self.chains.load(&key, versions);
+                    }
+                }
+            }
+        }
+        self.chains.forget_what_left(self.reads.oldest());
+    }
+}
+
+impl<M> Reads<M> {
+    /// The number of the oldest job of which something is still to be taken in; `None`: there is none.
+    fn oldest(&self) -> Option<u64> {
+        self.jobs.iter().map(|job| job.number).chain(self.walked.as_ref().map(|walked| walked.job)).min()
+    }
+}
+
+fn decoded<M: Wire>((key, value): (Key, Option<Vec<u8>>)) -> io::Result<(Key, Vec<Version<M>>)> {
+    let versions = value.map_or_else(|| Ok(Vec::new()), |value| decode_chain(&value))?;
+    Ok((key, versions))
+}
