@@ -674,6 +674,25 @@ impl Operation {
         matches!(self, Operation::Transact { actions, .. } if actions.iter().any(|action| matches!(action, Action::Get(_))))
     }
 
+    /// Calls `each` with the keys that it names: what it reads and what it writes, some of them perhaps twice.
+    pub fn for_each_key(&self, mut each: impl FnMut(&Key)) {
+        match self {
+            Operation::ReadTransaction { keys, .. } => keys.iter().for_each(each),
+            Operation::Put { items, .. } => items.iter().for_each(|item| each(&item.key)),
+            Operation::PutIf { items, guards, .. } => {
+                items.iter().for_each(|item| each(&item.key));
+                guards.iter().for_each(|guard| each(&guard.key));
+            }
+            Operation::TestWrite { write, .. } => [&write.test, &write.target].into_iter().for_each(each),
+            Operation::Counter { call, .. } => call.keys().for_each(each),
+            Operation::Transact { actions, guards, .. } => {
+                actions.iter().flat_map(|action| [Some(action.key()), action.reads()]).flatten().for_each(&mut each);
+                guards.iter().for_each(|guard| each(&guard.key));
+            }
+            other => other.key().into_iter().for_each(each),
+        }
+    }
+
     /// The key that decides which partition serves this operation; `None` where the caller names it.
     pub fn key(&self) -> Option<&Key> {
         match self {

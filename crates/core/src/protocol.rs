@@ -370,8 +370,8 @@ pub trait Protocol: Sized + Send + 'static {
     fn on_timer<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8);
 
     /// Whether `message`, from one partition to another, asks for what is stored or tells it. Neither is done by a server that gets again what it has lost.
-    fn reading(_message: &Self::Message) -> Reading {
-        Reading::Question
+    fn reading(_message: &Self::Message) -> Reading<'_> {
+        Reading::Question(&[])
     }
 
     /// The server is going to stop: whoever can take over from it is asked to. Says whether somebody is.
@@ -535,11 +535,11 @@ impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
 
 /// What a message between partitions has to do with reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reading {
+pub enum Reading<'a> {
     /// Nothing.
     Nothing,
-    /// It asks for what its receiver has stored.
-    Question,
+    /// It asks for what its receiver has stored, of these keys as far as that is known.
+    Question(&'a [Key]),
     /// It tells what its sender has.
     Answer,
 }

@@ -12,7 +12,7 @@ use crate::placement::Placement;
 use crate::receipts::{self, Receipts};
 use crate::router::Router;
 use crate::seats::Seats;
-use crate::shard::flush::Flusher;
+use crate::shard::disk::Disk;
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Shared, lock};
@@ -213,9 +213,8 @@ impl Node {
         let (admin_meanwhile, resp_meanwhile) = (listens(&admin), listens(&resp));
         let mut acceptors = Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
-        let (flusher, flush_thread) = Flusher::start(&name).map_err(StartError::Thread)?;
-        let mut node =
-            Node { config: told, router: router.clone(), addresses, threads: vec![flush_thread], front: None, stop_front: watch::Sender::new(false) };
+        let (disk, threads) = Disk::start(&name).map_err(StartError::Thread)?;
+        let mut node = Node { config: told, router: router.clone(), addresses, threads, front: None, stop_front: watch::Sender::new(false) };
         if let Some(inbox) = shared.monitors.take_inbox() {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name(format!("{name}-monitors")).spawn(move || monitors::run(&shared, &inbox));
@@ -236,7 +235,7 @@ impl Node {
                 shared: shared.clone(),
                 index,
                 mailbox,
-                flusher: flusher.clone(),
+                disk: disk.clone(),
                 acceptors: acceptors.take(),
                 peers,
                 to_peer: certificates.to_peer.clone(),
@@ -247,8 +246,8 @@ impl Node {
             node.threads.push(thread.map_err(StartError::Thread)?);
             started.push(receiver);
         }
-        // Its thread ends when the shards, which have clones of it, have ended.
-        drop(flusher);
+        // Its threads end when the shards, which have clones of it, have ended.
+        drop(disk);
         let opened = async {
             let mut failure = None;
             for receiver in started {

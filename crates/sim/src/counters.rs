@@ -27,7 +27,7 @@ const BACKGROUND_US: u64 = 5_500_000;
 const REST_US: u64 = 100_000;
 
 /// How much longer than an update's own deadline its answer may take in the end, in microseconds.
-const ANSWER_US: u64 = 1_000_000;
+pub(crate) const ANSWER_US: u64 = 1_000_000;
 
 /// How long making a counter may take where servers must agree on it, and how long after a failure it is tried again, in microseconds.
 const MAKING_US: u64 = 20_000_000;
@@ -58,7 +58,7 @@ impl World<'_> {
     }
 
     /// As [`World::run_at`], and waits for the outcome, for `patience_us` at most.
-    fn ask_at(&mut self, server: ServerIndex, operation: Operation, patience_us: u64) -> Option<Outcome> {
+    pub(crate) fn ask_at(&mut self, server: ServerIndex, operation: Operation, patience_us: u64) -> Option<Outcome> {
         match self.run_at(server, operation)? {
             Execution::Done { outcome, .. } => Some(outcome),
             Execution::Waiting(op) => {

@@ -1,6 +1,7 @@
 //! The end of a run: everything heals, everything arrives, the final state is read twice, and the history goes through the checkers.
 
 use crate::clients::siblings::alone;
+use crate::counters::ANSWER_US;
 use crate::marks;
 use crate::plan::Action;
 use crate::trace::TraceLevel;
@@ -10,7 +11,6 @@ use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::link::OUT_OF_REACH_FOR_LONG_US;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
-use rheostat_core::replica::{Execution, Outbox};
 use rheostat_core::slots::slot;
 use rheostat_core::store::StoreStats;
 use rheostat_core::version::{Key, VersionId};
@@ -249,17 +249,12 @@ impl World<'_> {
                 if self.failure.is_some() || self.plan.partition(key) != id.partition {
                     continue;
                 }
-                let now = self.servers[server].clock.read(self.now_us);
-                let mut out = std::mem::take(&mut self.outbox);
-                let Some(node) = &mut self.servers[server].node else { continue };
-                let mut session = node.look().new_session();
                 let get = Operation::Get { key: Key::from(self.plan.keys[key].as_bytes()), dial };
-                let execution = node.server().execute(now, get, &mut session, &mut out);
-                node.server().end_round(now, &mut out);
-                node.server().write_through();
-                self.after_round(server, out, Vec::new());
-                match execution {
-                    Execution::Done { outcome: Outcome::Read(read, _), .. } => {
+                if self.servers[server].node.is_none() {
+                    continue;
+                }
+                match self.look_at(server, get) {
+                    Some(Outcome::Read(read, _)) => {
                         let observed = self.observe(&read);
                         self.servers[server].live_keys += u64::from(self.servers[server].id == id && observed.value.is_some());
                         self.trace.number(observed.version.map_or(0, |version| version.written.bits()));
@@ -417,15 +412,10 @@ impl World<'_> {
         }
     }
 
-    /// What `server` answers to an operation that looks at what is there.
+    /// What `server` answers to an operation that looks at what is there: at once, but for the disk.
     pub(crate) fn look_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
-        let now = self.servers[server].clock.read(self.now_us);
-        let node = self.servers[server].node.as_mut()?;
-        let mut session = node.look().new_session();
-        match node.server().execute(now, operation, &mut session, &mut Outbox::default()) {
-            Execution::Done { outcome, .. } => Some(outcome),
-            Execution::Waiting(_) => None,
-        }
+        let patience_us = if self.plan.cold > 0 { ANSWER_US } else { 0 };
+        self.ask_at(server, operation, patience_us)
     }
 
     /// Whether the first server of which that can be said holds more versions than `most` says of it. Nothing is said of a run with counters: beside them stand keys that

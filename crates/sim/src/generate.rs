@@ -47,6 +47,7 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
     if crate::node::replicates(protocol) {
         groups(&mut plan, seed);
     }
+    plan.cold = cold(&plan, seed);
     network(&mut plan, &mut random.fork());
     clocks(&mut plan, &mut random.fork());
     plan.keys = keys(&plan, &mut random.fork());
@@ -60,6 +61,13 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
         side_by_side(&mut plan, options, seed);
     }
     (plan, horizon_us)
+}
+
+/// In some runs what operations and frames need is on disk only now and then.
+fn cold(plan: &Plan, seed: u64) -> u32 {
+    let mut random = Random::new(seed ^ 0xC01D_5EED_0000_0001);
+    let some = plan.durability != Durability::Memory && random.chance(1, 5);
+    if some { random.between(3, 30) as u32 } else { 0 }
 }
 
 /// The cluster of a protocol that replicates partitions: fewer of them, each with several servers, on disks.

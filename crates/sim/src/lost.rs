@@ -137,7 +137,7 @@ impl World<'_> {
             let state = &mut self.servers[server];
             (state.wiped, state.joined, state.incarnation) = (true, true, state.incarnation + 1);
             let config = self.config(server);
-            match crate::node::open(&self.plan.protocol, &self.plan.options, &self.plan.counting, config) {
+            match crate::node::open(&self.plan.protocol, &self.plan.options, &self.plan.counting, config, self.plan.cold) {
                 Ok(node) => self.servers[server].node = Some(node),
                 Err(why) => return self.fail("progress", format!("{} does not start: {why}\n", self.servers[server].id)),
             }

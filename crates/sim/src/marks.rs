@@ -73,9 +73,13 @@ pub const OF_PREDICTION: &[Mark] = &[SNAPSHOT_PREDICTED, SNAPSHOT_REFUSED];
 /// It was killed just when something had happened.
 pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed at a moment that matters", causal: false };
 
+/// What it needed was on disk only.
+pub(crate) const READ_FROM_DISK: Mark = Mark { name: "something was read from disk before it went on", causal: false };
+
 /// Marks of runs whose profile brings them about.
 pub const OF_PROFILES: &[Mark] = &[
     KILLED_AT_A_MOMENT,
+    READ_FROM_DISK,
     PASSED_ON,
     GIVEN_UP,
     LET_IN,

@@ -13,11 +13,11 @@ use rheostat_group as group;
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_stack::{Backing, Plan, Stack};
 
-/// A server of `protocol` that has never run. Errors: no such protocol, options that are not its own or out of range.
-pub(crate) fn open(protocol: &str, options: &toml::Table, counters: &Options, config: ReplicaConfig) -> Result<Box<dyn Stack>, String> {
+/// A server of `protocol` that has never run, of whose looks at keys one in `cold` waits for the disk. Errors: no such protocol, options that are not its own or out of range.
+pub(crate) fn open(protocol: &str, options: &toml::Table, counters: &Options, config: ReplicaConfig, cold: u32) -> Result<Box<dyn Stack>, String> {
     let backing = match config.durability {
         Durability::Memory => Backing::Memory,
-        Durability::Always | Durability::Interval => Backing::SimulatedDisk,
+        Durability::Always | Durability::Interval => Backing::SimulatedDisk { cold },
     };
     Ok(Plan { protocol, options, counters, config }.open(backing)?.0)
 }

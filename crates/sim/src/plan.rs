@@ -66,8 +66,10 @@ pub struct Plan {
     pub local: Spread,
     /// One-way delay between a client and a server.
     pub near: Spread,
-    /// How long a flush takes.
+    /// How long a flush takes, and a read.
     pub disk: Spread,
+    /// Of so many looks at a key one finds it on disk only; 0: none does.
+    pub cold: u32,
     /// The servers' physical clocks; a server that is not listed has a perfect one.
     pub clocks: Vec<ClockPlan>,
     /// Servers ask each other for the time, and mistrust a clock of their own that disagrees.

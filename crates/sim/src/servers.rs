@@ -132,6 +132,12 @@ impl World<'_> {
                     node.server().end_flush(now, flushed, out);
                 }
             }
+            Event::Read { .. } => {
+                if let Some(job) = self.servers[server].reads.pop_front() {
+                    self.marks.see(marks::READ_FROM_DISK);
+                    node.server().end_read(now, job.run(), out);
+                }
+            }
             Event::Request { attempt, operation, mut session, number, .. } => {
                 self.watch_arrived(number);
                 self.trace.number(attempt.number << 16 | attempt.client as u64);
@@ -243,6 +249,7 @@ impl World<'_> {
             let incarnation = state.incarnation;
             self.schedule(self.now_us + takes_us, Event::Flushed { server, incarnation });
         }
+        self.begin_reads(server);
         // Duty 2.
         let state = &mut self.servers[server];
         let Some(node) = &mut state.node else { return };
@@ -256,6 +263,18 @@ impl World<'_> {
         }
         if let Some((Moment::AtOnce, how)) = self.servers[server].dying {
             self.halt(server, how);
+        }
+    }
+
+    fn begin_reads(&mut self, server: ServerIndex) {
+        let disk = self.plan.disk;
+        loop {
+            let state = &mut self.servers[server];
+            let Some(job) = state.node.as_mut().and_then(|node| node.server().begin_read()) else { return };
+            state.reads.push_back(job);
+            let takes_us = disk.least_us + state.random.below(disk.jitter_us + 1) + state.slow_disk_us;
+            let incarnation = state.incarnation;
+            self.schedule(self.now_us + takes_us, Event::Read { server, incarnation });
         }
     }
 
@@ -387,6 +406,7 @@ impl World<'_> {
             state.clock.restart(self.now_us);
         }
         state.gated.clear();
+        state.reads.clear();
         state.waiting.clear();
         state.backlog.clear();
         state.paused_until_us = 0;

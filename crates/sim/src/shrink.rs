@@ -137,6 +137,7 @@ impl Shrinker {
         self.attempt(|plan| plan.service_level = None);
         self.attempt(|plan| plan.local.jitter_us = 0);
         self.attempt(|plan| plan.near.jitter_us = 0);
+        self.attempt(|plan| plan.cold = 0);
         self.attempt(|plan| plan.disk.jitter_us = 0);
         self.attempt(|plan| plan.delays.iter_mut().for_each(|delay| delay.delay.jitter_us = 0));
     }

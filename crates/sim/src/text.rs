@@ -230,6 +230,9 @@ impl fmt::Display for Plan {
         writeln!(f, "local {}", self.local)?;
         writeln!(f, "near {}", self.near)?;
         writeln!(f, "disk {}", self.disk)?;
+        if self.cold > 0 {
+            writeln!(f, "cold {}", self.cold)?;
+        }
         for Delay { from, to, delay } in &self.delays {
             writeln!(f, "delay {from} {to} {delay}")?;
         }
@@ -427,6 +430,7 @@ impl Plan {
             local: Spread { least_us: 200, jitter_us: 0 },
             near: Spread { least_us: 200, jitter_us: 0 },
             disk: Spread { least_us: 500, jitter_us: 0 },
+            cold: 0,
             clocks: Vec::new(),
             watched: false,
             held_to: None,
@@ -542,6 +546,7 @@ impl Plan {
             "local" => self.local = words.spread("a delay")?,
             "near" => self.near = words.spread("a delay")?,
             "disk" => self.disk = words.spread("a delay")?,
+            "cold" => self.cold = words.number("how many looks at keys one is of that waits for the disk")?,
             "delay" => self.delays.push(Delay { from: words.dc()?, to: words.dc()?, delay: words.spread("a delay")? }),
             "clock" => {
                 let server = words.server()?;

@@ -236,6 +236,7 @@ fn place_of(event: &Event) -> Option<End> {
         | Event::Frame { to: server, .. }
         | Event::Connected { server, .. }
         | Event::Flushed { server, .. }
+        | Event::Read { server, .. }
         | Event::Request { server, .. }
         | Event::Abandon { server, .. }
         | Event::AskTime { server, .. }

@@ -27,7 +27,7 @@ use rheostat_core::replica::{Outbox, ReplicaConfig};
 use rheostat_core::rollback::Aim;
 use rheostat_core::session::Session;
 use rheostat_core::sla::Forecast;
-use rheostat_core::store::{FlushJob, Position};
+use rheostat_core::store::{FlushJob, Position, ReadJob};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
 use rheostat_stack::{Halt, Restart, Stack};
@@ -63,6 +63,8 @@ pub(crate) enum Event {
     Connected { server: ServerIndex, incarnation: u32, dc: DcId },
     /// A flush ends.
     Flushed { server: ServerIndex, incarnation: u32 },
+    /// A read of the disk ends.
+    Read { server: ServerIndex, incarnation: u32 },
     /// A client's request arrives.
     Request { server: ServerIndex, incarnation: u32, attempt: Attempt, operation: Box<Operation>, session: Box<Session>, number: Number },
     /// A client has given an operation up, and its server learns it.
@@ -111,6 +113,8 @@ pub(crate) struct Server {
     /// What came while it was paused.
     pub(crate) backlog: Vec<Event>,
     pub(crate) flush: Option<FlushJob>,
+    /// Reads that are under way: which of them ends first does not matter.
+    pub(crate) reads: VecDeque<ReadJob>,
     /// Replies that wait for the disk.
     pub(crate) gated: VecDeque<(Position, Reply)>,
     /// Who waits for which operation.
@@ -291,7 +295,7 @@ impl<'p> World<'p> {
             Some(name) => node::find_planted(&plan.protocol, name)?,
         };
         let ids: Vec<ServerId> = plan.servers().collect();
-        let front = node::open(&plan.protocol, &plan.options, &plan.counting, config_of(plan, planted, ids[0], 0))?;
+        let front = node::open(&plan.protocol, &plan.options, &plan.counting, config_of(plan, planted, ids[0], 0), 0)?;
         let mut world = World {
             plan,
             planted,
@@ -349,7 +353,7 @@ impl<'p> World<'p> {
                     true => None,
                     false => {
                         let config = ReplicaConfig { boot: Some(0), ..config_of(plan, planted, *id, 0) };
-                        Some(node::open(&plan.protocol, &plan.options, &plan.counting, config)?)
+                        Some(node::open(&plan.protocol, &plan.options, &plan.counting, config, plan.cold)?)
                     }
                 },
                 restart: None,
@@ -361,6 +365,7 @@ impl<'p> World<'p> {
                 paused_until_us: 0,
                 backlog: Vec::new(),
                 flush: None,
+                reads: VecDeque::new(),
                 gated: VecDeque::new(),
                 waiting: BTreeMap::new(),
                 dying: None,
@@ -508,7 +513,10 @@ impl<'p> World<'p> {
                 self.watch_lost(number, "its connection broke");
             }
             Event::Frame { to: server, .. } => self.deliver(server, event),
-            Event::Connected { server, incarnation, .. } | Event::Flushed { server, incarnation } | Event::Abandon { server, incarnation, .. } => {
+            Event::Connected { server, incarnation, .. }
+            | Event::Flushed { server, incarnation }
+            | Event::Read { server, incarnation }
+            | Event::Abandon { server, incarnation, .. } => {
                 if self.servers[server].incarnation == incarnation {
                     self.deliver(server, event);
                 }

@@ -1,11 +1,37 @@
 //! What frames between servers say, for those who watch them go by.
 
 use rheostat_core::Timestamp;
+use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::link::LinkFrame;
-use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::version::Update;
+use rheostat_core::protocol::{Protocol, Reading, Span};
+use rheostat_core::reserved::FRAME;
+use rheostat_core::version::{Key, Update};
 use rheostat_core::wire::Wire;
 use std::fmt::Write;
+
+/// Adds the keys that the receiver at `place` will ask its store for: those of updates, and those that another partition asks for.
+pub(super) fn keys<P: Protocol>(place: &Place, from: ServerId, frame: &[u8], keys: &mut Vec<Key>) {
+    let mut of_message = |message: &[u8]| {
+        if let Ok(message) = P::Message::from_bytes(message)
+            && let Reading::Question(asked) = P::reading(&message)
+        {
+            keys.extend_from_slice(asked);
+        }
+    };
+    if P::SPAN != Span::Server || frame.first() == Some(&FRAME) {
+        return;
+    }
+    if from.dc == place.dc() {
+        return of_message(frame);
+    }
+    match LinkFrame::<P::Meta>::from_bytes(frame) {
+        Ok(LinkFrame::Message(message)) => of_message(&message),
+        Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. } | LinkFrame::Passed { updates, .. }) => {
+            keys.extend(updates.iter().flat_map(|update| update.items.iter().map(|item| item.key.clone())));
+        }
+        _ => {}
+    }
+}
 
 pub(super) fn resumes<P: Protocol>(frame: &[u8]) -> bool {
     // A request to resume is short; most frames need not be decoded to know that they are none.

@@ -4,11 +4,13 @@
 //! here, so each protocol is compiled once.
 
 mod frame;
+mod gate;
 mod replicated;
 mod store;
 
 pub use store::{AnyStore, Driver};
 
+use gate::Gate;
 use replicated::Replicated;
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
@@ -45,7 +47,10 @@ pub enum Backing {
     /// In memory; a restart finds nothing.
     Memory,
     /// In memory, with a disk that is simulated: what was flushed outlives [`Stack::halt`].
-    SimulatedDisk,
+    SimulatedDisk {
+        /// Of so many looks at a key one finds it on disk only; 0: none does.
+        cold: u32,
+    },
     /// In this folder. Not in a browser.
     #[cfg(not(target_arch = "wasm32"))]
     Disk(PathBuf, DiskOptions),
@@ -116,7 +121,7 @@ pub trait Stack: Send {
 }
 
 struct Layers<P: Protocol> {
-    server: Counting,
+    server: Gate<Counting>,
     options: P::Options,
     counters: Options,
     place: Place,
@@ -131,7 +136,8 @@ impl<P: Protocol> Layers<P> {
         found: Recovered,
     ) -> Result<Box<dyn Stack>, String> {
         let place = config.place;
-        let server = server::<P>(config, &options, &counters, store.into(), found)?;
+        let wait_us = config.operation_timeout_us;
+        let server = Gate::new(server::<P>(config, &options, &counters, store.into(), found)?, place, wait_us, frame::keys::<P>);
         Ok(Box::new(Layers::<P> { server, options, counters, place }))
     }
 }
@@ -209,7 +215,7 @@ impl<P: Protocol> Stack for Layers<P> {
 
     fn halt(self: Box<Self>, how: Halt) -> Halted {
         let Layers { server, options, counters, place } = *self;
-        let AnyStore::Memory(mut store) = server.into_inner::<Inner<P>>().into_store() else {
+        let AnyStore::Memory(mut store) = server.inner.into_inner::<Inner<P>>().into_store() else {
             panic!("only a server over a simulated disk can be halted")
         };
         let wiped = how == Halt::DiskLost;
@@ -226,7 +232,7 @@ impl<P: Protocol> Stack for Layers<P> {
     }
 
     fn on_disk(&self, key: &[u8]) -> Option<VersionId> {
-        let AnyStore::Memory(store) = self.server.inner::<Inner<P>>().store() else { panic!("only a simulated disk can be looked at") };
+        let AnyStore::Memory(store) = self.server.inner.inner::<Inner<P>>().store() else { panic!("only a simulated disk can be looked at") };
         newest_on_disk(store, key)
     }
 
@@ -251,7 +257,7 @@ impl<P: Protocol> Stack for Layers<P> {
     }
 
     fn stored_metadata(self: Box<Self>, keys: &[Key]) -> Vec<usize> {
-        metadata_in(&mut self.server.into_inner::<Inner<P>>().into_store(), keys)
+        metadata_in(&mut self.server.inner.into_inner::<Inner<P>>().into_store(), keys)
     }
 }
 
@@ -277,7 +283,11 @@ impl Visitor for Open<'_> {
         let options = registry::parse_options::<P>(options)?;
         let (store, found) = match backing {
             Backing::Memory => (Driver::Memory(Box::default()), Recovered::default()),
-            Backing::SimulatedDisk => (Driver::Memory(Box::new(MemoryStore::with_simulated_disk())), Recovered::default()),
+            Backing::SimulatedDisk { cold } => {
+                let mut store = MemoryStore::with_simulated_disk();
+                store.set_cold(cold);
+                (Driver::Memory(Box::new(store)), Recovered::default())
+            }
             #[cfg(not(target_arch = "wasm32"))]
             Backing::Disk(folder, settings) => {
                 let (store, found) = DiskStore::open(&folder, settings).map_err(|error| error.to_string())?;

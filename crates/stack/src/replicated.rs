@@ -1,5 +1,6 @@
 //! A partition server with replicas: each of them keeps its records, one runs it ([`rheostat_group::Replicas`]).
 
+use crate::gate::Gate;
 use crate::{AnyStore, Driver, Halt, Halted, Inner, Restart, Stack, frame, halted, metadata_in, newest_on_disk, server};
 use rheostat_core::DcId;
 use rheostat_core::ids::Place;
@@ -75,7 +76,7 @@ impl<P: Protocol> Seat for SeatOf<P> {
 }
 
 pub(super) struct Replicated<P: Protocol> {
-    server: Replicas<SeatOf<P>>,
+    server: Gate<Replicas<SeatOf<P>>>,
     options: P::Options,
     counters: Options,
     place: Place,
@@ -99,7 +100,9 @@ impl<P: Protocol> Replicated<P> {
             ));
         }
         let seat = SeatOf::<P> { options: options.clone(), counters: counters.clone(), holders: P::holders(&place, &options) };
-        let server = Replicas::new(seat, config, store, found)?;
+        let wait_us = config.operation_timeout_us;
+        // What members tell each other is decided when it comes, and applied then.
+        let server = Gate::new(Replicas::new(seat, config, store, found)?, place, wait_us, |_, _, _, _| {});
         Ok(Box::new(Replicated::<P> { server, options, counters, place }))
     }
 
@@ -124,7 +127,7 @@ impl<P: Protocol> Stack for Replicated<P> {
 
     fn halt(self: Box<Self>, how: Halt) -> Halted {
         let Replicated { server, options, counters, place } = *self;
-        let Some(Driver::Memory(mut store)) = server.into_store() else { panic!("only a server over a simulated disk can be halted") };
+        let Some(Driver::Memory(mut store)) = server.inner.into_store() else { panic!("only a server over a simulated disk can be halted") };
         let (image, found, records_lost) = halted(&mut store, how);
         let newest_own = found.newest.get(place.dc().index()).copied().unwrap_or_default();
         let restart: Restart = Box::new(move |config| Self::around(config, options, counters, Driver::Memory(Box::new(image)), found));
@@ -133,7 +136,7 @@ impl<P: Protocol> Stack for Replicated<P> {
     }
 
     fn on_disk(&self, key: &[u8]) -> Option<VersionId> {
-        match self.server.store().map(Ahead::base) {
+        match self.server.inner.store().map(Ahead::base) {
             Some(Driver::Memory(store)) => newest_on_disk(store, key),
             _ => panic!("only a simulated disk can be looked at"),
         }
@@ -160,7 +163,7 @@ impl<P: Protocol> Stack for Replicated<P> {
     }
 
     fn stored_metadata(self: Box<Self>, keys: &[Key]) -> Vec<usize> {
-        self.server.into_store().map_or_else(Vec::new, |mut store| metadata_in(&mut store, keys))
+        self.server.inner.into_store().map_or_else(Vec::new, |mut store| metadata_in(&mut store, keys))
     }
 
     fn describe(&self, remote: bool, bytes: &[u8]) -> String {

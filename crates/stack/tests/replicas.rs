@@ -44,7 +44,7 @@ fn config(replica: usize, moved: bool) -> ReplicaConfig {
 fn open(protocol: &str, replica: usize, moved: bool) -> Box<dyn Stack> {
     let counters = Options::default();
     let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config: config(replica, moved) };
-    plan.open(Backing::SimulatedDisk).unwrap().0
+    plan.open(Backing::SimulatedDisk { cold: 0 }).unwrap().0
 }
 
 impl Group {

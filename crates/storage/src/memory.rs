@@ -5,10 +5,10 @@ use crate::entries::Entries;
 use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, Recovered, ScanPage, Store, StoreStats, Trim};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A version store in memory.
 ///
@@ -27,6 +27,43 @@ pub struct MemoryStore<M> {
     disk: Option<SimulatedDisk<M>>,
     /// What has been collected, if somebody wants to know.
     collected: Option<Vec<(Key, Trim)>>,
+    cold: Option<Cold>,
+}
+
+/// What stands for keys that are on disk only: some looks at a key do not find it until it was read. All of them are in memory all the time.
+struct Cold {
+    /// One of so many looks does not.
+    one_in: u32,
+    looks: u32,
+    /// Keys that are to be read, and those that are being read.
+    wanted: Vec<Key>,
+    under_way: Vec<(u64, Vec<Key>)>,
+    /// Keys that were read, for the next look.
+    read: BTreeSet<Key>,
+    /// The number of the last read.
+    last: u64,
+}
+
+impl Cold {
+    fn new(one_in: u32) -> Cold {
+        Cold { one_in, looks: 0, wanted: Vec::new(), under_way: Vec::new(), read: BTreeSet::new(), last: 0 }
+    }
+
+    fn finds(&mut self, key: &[u8]) -> bool {
+        if self.read.contains(key) {
+            return true;
+        }
+        let under_way = || self.under_way.iter().any(|(_, keys)| keys.iter().any(|other| **other == *key));
+        if self.wanted.iter().any(|other| **other == *key) || under_way() {
+            return false;
+        }
+        self.looks = self.looks.wrapping_add(1);
+        let finds = !self.looks.is_multiple_of(self.one_in);
+        if !finds {
+            self.wanted.push(key.into());
+        }
+        finds
+    }
 }
 
 /// What a record says.
@@ -92,7 +129,13 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
             scratch: Vec::new(),
             disk: None,
             collected: None,
+            cold: None,
         }
+    }
+
+    /// From now on, of `one_in` looks at keys one finds its key on disk only; with 0 none does.
+    pub fn set_cold(&mut self, one_in: u32) {
+        self.cold = (one_in > 0).then(|| Cold::new(one_in));
     }
 
     /// An empty store on an empty simulated disk.
@@ -122,18 +165,15 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
 
     /// What [`MemoryStore::crash`] would return.
     pub fn crash_image(&self) -> (MemoryStore<M>, Recovered) {
-        match &self.disk {
-            Some(disk) => disk.restart(disk.durable),
-            None => (MemoryStore::new(), Recovered::default()),
-        }
+        self.crash_image_at(self.durable())
     }
 
     /// What a restart finds if all records up to `upto` reached the disk, durable or not, and none after: also between two records of one step.
     pub fn crash_image_at(&self, upto: Position) -> (MemoryStore<M>, Recovered) {
-        match &self.disk {
-            Some(disk) => disk.restart(upto),
-            None => (MemoryStore::new(), Recovered::default()),
-        }
+        let Some(disk) = &self.disk else { return (MemoryStore::new(), Recovered::default()) };
+        let (mut image, found) = disk.restart(upto);
+        image.set_cold(self.cold.as_ref().map_or(0, |cold| cold.one_in));
+        (image, found)
     }
 
     /// The process is killed: what a restart finds, which is what was written through. Without a simulated disk, that is nothing.
@@ -143,10 +183,7 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
 
     /// What [`MemoryStore::kill`] would return.
     pub fn kill_image(&self) -> (MemoryStore<M>, Recovered) {
-        match &self.disk {
-            Some(disk) => disk.restart(disk.written),
-            None => (MemoryStore::new(), Recovered::default()),
-        }
+        self.crash_image_at(self.disk.as_ref().map_or(Position(0), |disk| disk.written))
     }
 
     fn log(&mut self, record: impl FnOnce() -> Record<M>) -> Position {
@@ -299,6 +336,35 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
 
     fn prefetch(&self, keys: &[&[u8]], touch: impl FnMut(&Version<M>)) {
         self.chains.prefetch(keys, touch);
+    }
+
+    #[inline]
+    fn is_cold(&self) -> bool {
+        self.cold.is_some()
+    }
+
+    fn ready(&mut self, keys: &[&[u8]]) -> bool {
+        let Some(cold) = &mut self.cold else { return true };
+        let missing = keys.iter().filter(|key| !cold.finds(key)).count();
+        if missing == 0 {
+            keys.iter().for_each(|key| drop(cold.read.take(*key)));
+        }
+        missing == 0
+    }
+
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        let cold = self.cold.as_mut().filter(|cold| !cold.wanted.is_empty())?;
+        cold.last += 1;
+        let job = cold.last;
+        cold.under_way.push((job, std::mem::take(&mut cold.wanted)));
+        Some(ReadJob(Box::new(move || ReadDone { job, found: Ok(Vec::new()) })))
+    }
+
+    fn end_read(&mut self, read: ReadDone) {
+        let Some(cold) = &mut self.cold else { return };
+        for (_, keys) in cold.under_way.extract_if(.., |(job, _)| *job == read.job) {
+            cold.read.extend(keys);
+        }
     }
 
     fn candidates(&self) -> usize {

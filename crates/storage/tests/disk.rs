@@ -724,6 +724,43 @@ fn what_was_read_before_a_change_is_passed_over() {
     assert_eq!((store.chain(b"k1").len(), store.chain(b"k2").len(), store.chain(b"k3").len(), store.chain(b"none").len()), (2, 0, 1, 1));
 }
 
+/// What was nowhere when it was asked for is somewhere once it has been written, also when it has left memory.
+#[test]
+fn a_key_that_was_nowhere_is_found_when_it_has_been_written() {
+    let disk = Disk::new(DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, false);
+    let mut store = all_cold(&disk);
+    assert!(!store.ready(&[b"none"]));
+    read(&mut store);
+    assert!(store.ready(&[b"none"]));
+    append(&mut store, &put(id(200, 0), &["none"]), true);
+    flush(&mut store);
+    while store.stats().cold_keys < 101 {
+        store.checkpoint().expect("checkpoints");
+        store.maintain().expect("maintains");
+    }
+    assert!(!store.ready(&[b"none"]));
+    assert_eq!(store.chain(b"none").len(), 1);
+}
+
+/// What a walk has read before a key was deleted and collected does not bring it back, whatever else is read until it is looked at.
+#[test]
+fn a_walk_brings_back_nothing_that_has_gone() {
+    let disk = Disk::new(DiskOptions::default(), false);
+    let mut store = all_cold(&disk);
+    store.collect_some(1000, &TestCut::upto(0));
+    let walked = store.begin_read().expect("a walk is due").run();
+    store.end_read(walked);
+    append(&mut store, &delete(id(200, 0), "k2"), true);
+    assert_eq!(store.collect(b"k2", &TestCut::upto(300)), 2);
+    flush(&mut store);
+    store.checkpoint().expect("checkpoints");
+    assert!(!store.ready(&[b"k1"]));
+    read(&mut store);
+    store.collect_some(1000, &TestCut::upto(0));
+    assert_eq!((store.chain(b"k2").len(), store.stats().keys), (0, 99));
+    assert!(store.peek(b"k3").is_some(), "the others came");
+}
+
 /// A job that cannot read ends the store, as a read does.
 #[test]
 fn a_job_that_cannot_read_is_said() {

@@ -8,6 +8,7 @@
 //! 3. After a round of calls, [`PartitionServer::end_round`] is called, and then [`PartitionServer::write_through`], before any reply or frame of that round leaves.
 //! 4. [`PartitionServer::poll_flush`] is called after each round; a job it returns is run, on any thread, and its result handed to
 //!    [`PartitionServer::end_flush`].
+//!    [`PartitionServer::begin_read`] and [`PartitionServer::end_read`] likewise, until there is no job.
 //! 5. A reply whose [`Execution::Done`] names a position leaves when [`PartitionServer::durable`] has reached it; if [`PartitionServer::is_lost`] says so first, whether it was done is not known.
 //! 6. Frames in the outbox are sent to the same keyspace's server there, in order; they may be lost, not altered.
 //! 7. [`PartitionServer::connected`] is called when a connection to another data center has been made anew.
@@ -34,7 +35,7 @@ use crate::planted::Planted;
 use crate::protocol::{Bounded, EffectOf, Effects, Protocol, Span, Start};
 use crate::random::Random;
 use crate::session::Session;
-use crate::store::{Checkpoints, Cut, Durability, FlushJob, History, Position, Recovered, ScanPage, Store, StoreStats};
+use crate::store::{Checkpoints, Cut, Durability, FlushJob, History, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats};
 use crate::version::{Key, Value, Version, VersionId};
 use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
@@ -374,6 +375,24 @@ pub trait PartitionServer: Any + Send {
     /// Operations on `keys` follow: brings what is in memory of them into the processor's cache, waiting for all of it at once where the operations
     /// would wait for one after the other. Changes nothing.
     fn prefetch(&self, _keys: &[&[u8]]) {}
+
+    /// Whether something of its store is on disk only. Then what asks for it ([`PartitionServer::execute`], [`PartitionServer::receive`]) can wait for the disk.
+    fn is_cold(&self) -> bool {
+        false
+    }
+
+    /// Whether what asks its store for `keys` and no others need not wait for the disk. If not, a read of what it would wait for is due ([`PartitionServer::begin_read`]).
+    fn ready(&mut self, _keys: &[&[u8]]) -> bool {
+        true
+    }
+
+    /// A read of the disk that is due, to be run on any thread, and given back to [`PartitionServer::end_read`]. To be asked after every call, until there is none.
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        None
+    }
+
+    /// A read has ended. What waited for it goes on.
+    fn end_read(&mut self, _now: Now, _read: ReadDone, _out: &mut Outbox) {}
 
     /// From now on, each version that becomes the newest of its key here, or comes to stand beside it, is told in [`Outbox::applied`], hidden from readers or not, if the key is wanted; with `None` no more. Reserved keys are not.
     fn tap(&mut self, _wanted: Option<Arc<dyn Wanted>>) {}

@@ -9,7 +9,7 @@ use crate::operation::{Failure, Operation, Outcome};
 use crate::protocol::{Departure, Effect, EffectOf, Protocol, Reading, Span, Step};
 use crate::reserved::is_reserved;
 use crate::session::Session;
-use crate::store::{Cut, Durability, FlushJob, Position, ScanPage, Store};
+use crate::store::{Cut, Durability, FlushJob, Position, ReadDone, ReadJob, ScanPage, Store};
 use crate::version::{Key, VersionId};
 use crate::wire::{Wire, WireError};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -227,7 +227,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 self.check_replication(out);
             }
             // Its transaction would rely on what is here.
-            Ok(message) if from != here && self.is_filling() && P::reading(&message) == Reading::Question => {}
+            Ok(message) if from != here && self.is_filling() && matches!(P::reading(&message), Reading::Question(_)) => {}
             Ok(message) => {
                 self.step(now, out, |protocol, step| protocol.on_message(step, from.partition, message));
                 self.come(now);
@@ -333,6 +333,24 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
             // The metadata can lie in another cache line than the key; the value lies elsewhere, its counter in front of it.
             black_box((version.meta == nothing, version.value.as_ref().map(|value| (Arc::strong_count(value), value.last().copied()))));
         });
+    }
+
+    #[inline]
+    fn is_cold(&self) -> bool {
+        self.store.is_cold()
+    }
+
+    fn ready(&mut self, keys: &[&[u8]]) -> bool {
+        self.store.ready(keys)
+    }
+
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        self.store.begin_read()
+    }
+
+    fn end_read(&mut self, _: Now, read: ReadDone, _: &mut Outbox) {
+        self.store.end_read(read);
+        self.journal.latch(self.store.readable());
     }
 
     fn tap(&mut self, wanted: Option<Arc<dyn Wanted>>) {

@@ -38,7 +38,7 @@ use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{Applied, Done, Execution, Membership, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
-use rheostat_core::store::{Durability, FlushJob, Position, ScanPage};
+use rheostat_core::store::{Durability, FlushJob, Position, ReadDone, ReadJob, ScanPage};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::WireError;
 use std::any::Any;
@@ -538,6 +538,23 @@ impl PartitionServer for Counting {
 
     fn prefetch(&self, keys: &[&[u8]]) {
         self.inner.prefetch(keys);
+    }
+
+    fn is_cold(&self) -> bool {
+        self.inner.is_cold()
+    }
+
+    fn ready(&mut self, keys: &[&[u8]]) -> bool {
+        self.inner.ready(keys)
+    }
+
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        self.inner.begin_read()
+    }
+
+    fn end_read(&mut self, now: Now, read: ReadDone, out: &mut Outbox) {
+        self.inner.end_read(now, read, &mut self.box_);
+        self.settle(now, out);
     }
 
     fn tap(&mut self, wanted: Option<Arc<dyn Wanted>>) {

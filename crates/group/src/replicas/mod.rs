@@ -39,7 +39,7 @@ use rheostat_core::random::Random;
 use rheostat_core::replica::{Applied, Execution, GroupConfig, Membership, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
-use rheostat_core::store::{Durability, FlushJob, Position, Recovered, ScanPage, Store};
+use rheostat_core::store::{Durability, FlushJob, Position, ReadDone, ReadJob, Recovered, ScanPage, Store};
 use rheostat_core::version::{Key, Value, VersionId};
 use rheostat_core::wire::{Wire, WireError};
 use std::collections::{BTreeMap, VecDeque};
@@ -504,6 +504,24 @@ impl<F: Seat> PartitionServer for Replicas<F> {
     fn prefetch(&self, keys: &[&[u8]]) {
         if let Some(server) = self.server() {
             server.prefetch(keys);
+        }
+    }
+
+    fn is_cold(&self) -> bool {
+        self.store().is_some_and(Store::is_cold)
+    }
+
+    fn ready(&mut self, keys: &[&[u8]]) -> bool {
+        self.store_mut().is_none_or(|store| store.ready(keys))
+    }
+
+    fn begin_read(&mut self) -> Option<ReadJob> {
+        self.store_mut()?.begin_read()
+    }
+
+    fn end_read(&mut self, _: Now, read: ReadDone, _: &mut Outbox) {
+        if let Some(store) = self.store_mut() {
+            store.end_read(read);
         }
     }
 

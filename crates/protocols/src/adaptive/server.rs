@@ -448,9 +448,9 @@ impl Protocol for Adaptive {
         }
     }
 
-    fn reading(message: &Message) -> Reading {
+    fn reading(message: &Message) -> Reading<'_> {
         match message {
-            Message::Slice { .. } => Reading::Question,
+            Message::Slice { keys, .. } => Reading::Question(keys),
             Message::SliceReply { .. } => Reading::Answer,
             _ => Reading::Nothing,
         }

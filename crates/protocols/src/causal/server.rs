@@ -444,9 +444,9 @@ impl Protocol for Causal {
         }
     }
 
-    fn reading(message: &Message) -> Reading {
+    fn reading(message: &Message) -> Reading<'_> {
         match message {
-            Message::Slice { .. } => Reading::Question,
+            Message::Slice { keys, .. } => Reading::Question(keys),
             Message::SliceReply { .. } => Reading::Answer,
             _ => Reading::Nothing,
         }

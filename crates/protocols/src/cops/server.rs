@@ -325,9 +325,10 @@ impl Protocol for Cops {
         }
     }
 
-    fn reading(message: &Message) -> Reading {
+    fn reading(message: &Message) -> Reading<'_> {
         match message {
-            Message::Slice { .. } | Message::Exact { .. } => Reading::Question,
+            Message::Slice { keys, .. } => Reading::Question(keys),
+            Message::Exact { .. } => Reading::Question(&[]),
             Message::SliceReply { .. } => Reading::Answer,
             _ => Reading::Nothing,
         }

@@ -9,7 +9,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
@@ -103,6 +103,13 @@ impl Protocol for Eventual {
     type Reply = Reply;
     type Message = Message;
     type Cut = EventualCut;
+
+    fn reading(message: &Message) -> Reading<'_> {
+        match message {
+            Message::Slice { keys, .. } => Reading::Question(keys),
+            Message::SliceReply { .. } => Reading::Question(&[]),
+        }
+    }
 
     fn new(place: Place, options: &EventualOptions, planted: Planted) -> Result<Eventual, String> {
         if !(1..=60_000).contains(&options.heartbeat_ms) {

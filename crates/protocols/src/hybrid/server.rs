@@ -394,9 +394,9 @@ impl Protocol for Hybrid {
         }
     }
 
-    fn reading(message: &Message) -> Reading {
+    fn reading(message: &Message) -> Reading<'_> {
         match message {
-            Message::Slice { .. } => Reading::Question,
+            Message::Slice { keys, .. } => Reading::Question(keys),
             Message::SliceReply { .. } => Reading::Answer,
             _ => Reading::Nothing,
         }

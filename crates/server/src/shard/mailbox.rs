@@ -9,7 +9,7 @@ use rheostat_core::operation::{Action, Operation, Outcome, TestWrite};
 use rheostat_core::replica::PartitionServer;
 use rheostat_core::rollback::RollbackCall;
 use rheostat_core::session::Session;
-use rheostat_core::store::Position;
+use rheostat_core::store::{Position, ReadDone};
 use rheostat_core::version::{Item, Value};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -225,6 +225,8 @@ pub(crate) enum Control {
     Connected { dc: DcId, node: NodeId },
     /// A flush has ended.
     Flushed { replica: ReplicaIndex, flushed: std::io::Result<Position>, took_us: u64 },
+    /// A read of what is on disk only has ended.
+    Read { replica: ReplicaIndex, read: ReadDone },
     /// The store of a server that had failed was opened again, or why it could not be.
     Opened { replica: ReplicaIndex, server: Result<Box<dyn PartitionServer>, String> },
     /// A monitor on node `home` asks a server's detector how far it has come; `whole`: and everything that stands.

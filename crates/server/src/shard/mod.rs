@@ -4,7 +4,7 @@
 //! written through (replies, frames, answers) is collected, and leaves in the next turn ([`turn`]), which comes when all tasks that were ready
 //! have run: so one write to the log serves them all.
 
-pub(crate) mod flush;
+pub(crate) mod disk;
 pub(crate) mod mailbox;
 mod recovery;
 mod seats;
@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use crate::space::FULL;
 use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, level_index};
 use crate::topology::NodeId;
-use flush::Flusher;
+use disk::Disk;
 use hashbrown::HashMap;
 use mailbox::{Answer, Answered, Control, Frame, Message, Report, Sequence, add_wait};
 use recovery::{Held, Recovery};
@@ -120,7 +120,7 @@ pub(crate) struct Shard {
     ready: Vec<Rc<Connection>>,
     /// All RESP connections of this shard, by their number.
     pub(crate) connections: HashMap<u64, Rc<Connection>>,
-    flusher: Flusher,
+    disk: Disk,
     turn_wanted: bool,
     /// The receipts of this turn, if any were asked for.
     pub(crate) receipts: Option<Rc<Turn>>,

@@ -165,7 +165,7 @@ impl Shard {
                     slot.touched = true;
                     if let Some(job) = slot.close(now) {
                         slot.flushing = true;
-                        self.flusher.flush(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
+                        self.disk.flush(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
                     }
                 }
                 Stay::Closes if !slot.flushing => self.go(now, ReplicaIndex(index as u32)),

@@ -1,6 +1,6 @@
 //! A shard's thread: opens its stores, starts its partition servers, serves until it is stopped.
 
-use super::flush::Flusher;
+use super::disk::Disk;
 use super::mailbox::{Control, Mailbox};
 use super::recovery::Recovery;
 use super::seats::Stay;
@@ -38,7 +38,7 @@ pub(crate) struct Starting {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
     pub(crate) mailbox: Mailbox,
-    pub(crate) flusher: Flusher,
+    pub(crate) disk: Disk,
     /// What the first shard does for all.
     pub(crate) acceptors: Option<Acceptors>,
     /// The nodes that this shard keeps the connections to.
@@ -66,8 +66,8 @@ pub(crate) fn run(starting: Starting, started: oneshot::Sender<Result<(), String
     };
     let local = LocalSet::new();
     runtime.block_on(local.run_until(async move {
-        let Starting { shared, index, mailbox, flusher, acceptors, peers, to_peer } = starting;
-        let shard = match open(&shared, index, flusher) {
+        let Starting { shared, index, mailbox, disk, acceptors, peers, to_peer } = starting;
+        let shard = match open(&shared, index, disk) {
             Ok(shard) => Rc::new(RefCell::new(shard)),
             Err(why) => {
                 let _ = started.send(Err(why));
@@ -93,7 +93,7 @@ pub(crate) fn run(starting: Starting, started: oneshot::Sender<Result<(), String
     }));
 }
 
-fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, String> {
+fn open(shared: &Arc<Shared>, index: usize, disk: Disk) -> Result<Shard, String> {
     let topology = &shared.topology;
     let mut replicas = Vec::new();
     let rows = shared.keyspaces.len() * usize::from(topology.partitions);
@@ -143,7 +143,7 @@ fn open(shared: &Arc<Shared>, index: usize, flusher: Flusher) -> Result<Shard, S
         answers: shared.shards.iter().map(|_| Vec::new()).collect(),
         ready: Vec::new(),
         connections: HashMap::new(),
-        flusher,
+        disk,
         turn_wanted: false,
         quiet: false,
         quiet_keyspaces: vec![false; shared.keyspaces.len()],

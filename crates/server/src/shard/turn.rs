@@ -281,6 +281,12 @@ impl Shard {
                 slot.touched = true;
                 self.sort_outbox(replica);
             }
+            Control::Read { replica, read } => {
+                let slot = &mut self.replicas[replica.0 as usize];
+                slot.server.end_read(now, read, &mut self.outbox);
+                slot.touched = true;
+                self.sort_outbox(replica);
+            }
             Control::Opened { replica, server } => self.opened(now, replica, server),
             Control::AskDetector { keyspace, server, home, whole } => self.ask_detector(now, keyspace, server, home, whole),
             Control::Lost => (0..self.replicas.len()).for_each(|index| self.tell_lost(now, ReplicaIndex(index as u32))),
@@ -415,7 +421,10 @@ impl Shard {
             let slot = &mut self.replicas[index];
             if let Some(job) = slot.server.poll_flush(now) {
                 slot.flushing = true;
-                self.flusher.flush(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
+                self.disk.flush(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
+            }
+            while let Some(job) = slot.server.begin_read() {
+                self.disk.read(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
             }
         }
         self.recover(now);

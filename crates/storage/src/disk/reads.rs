@@ -11,6 +11,10 @@ use rheostat_core::version::{Key, Version};
 use rheostat_core::wire::Wire;
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of the next job in this process: what was read for a store that was open before is not taken for this one's.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 /// Jobs of one store that may be under way.
 const MOST_JOBS: usize = 4;
@@ -37,8 +41,6 @@ pub(super) struct Reads<M> {
     walked: Option<Walked<M>>,
     /// Jobs that are under way.
     jobs: Vec<Job>,
-    /// The number of the job that was begun last.
-    last: u64,
 }
 
 struct Walked<M> {
@@ -59,7 +61,7 @@ struct Job {
 
 impl<M> Default for Reads<M> {
     fn default() -> Self {
-        Reads { wanted: Vec::new(), asked: HashSet::new(), absent: HashSet::new(), walk: 0, walked_to: None, walked: None, jobs: Vec::new(), last: 0 }
+        Reads { wanted: Vec::new(), asked: HashSet::new(), absent: HashSet::new(), walk: 0, walked_to: None, walked: None, jobs: Vec::new() }
     }
 }
 
@@ -132,7 +134,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if self.reads.jobs.len() >= MOST_JOBS || self.unreadable.is_some() {
             return None;
         }
-        let number = self.reads.last + 1;
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (engine, options) = (self.cold.reader(), self.options.clone());
         let reads = &mut self.reads;
         let job = if !reads.wanted.is_empty() {
@@ -152,7 +154,6 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         } else {
             return None;
         };
-        reads.last = number;
         self.chains.remember_what_leaves(number);
         Some(job)
     }

@@ -1,0 +1,309 @@
+//! What waits for the disk at a server's gate: every look at a key finds it on disk only, once.
+
+use rheostat_core::DcId;
+use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use rheostat_core::replica::{Done, Execution, Outbox, ReplicaConfig};
+use rheostat_core::session::Session;
+use rheostat_core::slots::partition_of;
+use rheostat_core::store::Durability;
+use rheostat_core::version::{Item, Key};
+use rheostat_counters::Options;
+use rheostat_stack::{Backing, Plan, Stack};
+
+struct Server {
+    stack: Box<dyn Stack>,
+    now_us: u64,
+    out: Outbox,
+}
+
+impl Server {
+    fn open(protocol: &str, at: ServerId, partitions: u16, durability: Durability) -> Server {
+        let place = Place { server: at, data_centers: 2, partitions, replicas: 1 };
+        let counters = Options { confirm: false, ..Options::default() };
+        let config = ReplicaConfig { durability, ..ReplicaConfig::new(place, KeyspaceId(0)) };
+        let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config };
+        let mut server = Server { stack: plan.open(Backing::SimulatedDisk { cold: 1 }).unwrap().0, now_us: 1_000_000, out: Outbox::default() };
+        server.with(|stack, now, out| stack.server().start(now, out));
+        server
+    }
+
+    fn with<R>(&mut self, act: impl FnOnce(&mut Box<dyn Stack>, Now, &mut Outbox) -> R) -> R {
+        let now = Now { monotonic_us: self.now_us, physical_ms: 1_700_000_000_000 + self.now_us / 1000 };
+        let result = act(&mut self.stack, now, &mut self.out);
+        self.stack.server().end_round(now, &mut self.out);
+        self.stack.server().write_through();
+        result
+    }
+
+    fn execute(&mut self, operation: Operation, session: &mut Session) -> Execution {
+        self.with(|stack, now, out| stack.server().execute(now, operation, session, out))
+    }
+
+    /// The name under which it waits.
+    fn waits(&mut self, operation: Operation, session: &mut Session) -> OpId {
+        match self.execute(operation, session) {
+            Execution::Waiting(op) => op,
+            done => panic!("it does not wait: {done:?}"),
+        }
+    }
+
+    /// One read, if one is due.
+    fn read(&mut self) -> bool {
+        let Some(job) = self.stack.server().begin_read() else { return false };
+        let read = job.run();
+        self.with(|stack, now, out| stack.server().end_read(now, read, out));
+        true
+    }
+
+    fn flush(&mut self) {
+        self.with(|stack, now, out| {
+            while let Some(job) = stack.server().poll_flush(now) {
+                stack.server().end_flush(now, job.run(), out);
+            }
+        });
+    }
+
+    fn tick(&mut self, us: u64) {
+        self.now_us += us;
+        self.with(|stack, now, out| stack.server().tick(now, out));
+        self.flush();
+    }
+
+    fn receive(&mut self, from: ServerId, frame: &[u8]) {
+        self.with(|stack, now, out| stack.server().receive(now, from, frame, out));
+    }
+
+    fn done(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.out.done)
+    }
+
+    /// What comes of it once everything has been read and flushed.
+    fn run(&mut self, operation: Operation) -> Outcome {
+        let mut session = self.stack.look().new_session();
+        let op = self.waits(operation, &mut session);
+        while self.read() {}
+        self.tick(200_000);
+        let mut done = self.done();
+        assert_eq!(done.iter().map(|done| done.op).collect::<Vec<_>>(), [op]);
+        done.pop().unwrap().outcome
+    }
+}
+
+fn here() -> ServerId {
+    ServerId::new(DcId(0), PartitionId(0))
+}
+
+fn there() -> ServerId {
+    ServerId::new(DcId(1), PartitionId(0))
+}
+
+fn key(name: &str) -> Key {
+    Key::from(name.as_bytes())
+}
+
+fn put(name: &str, value: &str) -> Operation {
+    let item = Item { key: key(name), value: Some(key(value)), expires_ms: 0 };
+    Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() }
+}
+
+fn get(name: &str) -> Operation {
+    Operation::Get { key: key(name), dial: Dial::default() }
+}
+
+fn value(outcome: &Outcome) -> Option<&[u8]> {
+    match outcome {
+        Outcome::Read(read, _) => read.value.as_deref(),
+        other => panic!("no value: {other:?}"),
+    }
+}
+
+#[test]
+fn an_operation_waits_for_what_it_needs_and_for_the_disk_that_has_what_it_says() {
+    for protocol in ["causal", "eventual", "cops", "gentlerain", "hybrid", "adaptive"] {
+        let mut server = Server::open(protocol, here(), 1, Durability::Always);
+        let mut session = server.stack.look().new_session();
+        let op = server.waits(put("k", "v"), &mut session);
+        assert_eq!(server.stack.look().waits_for(op).as_deref(), Some("the disk of this server"), "{protocol}");
+        assert!(server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).waiting > 0, "{protocol}");
+        assert!(server.read() && server.done().is_empty(), "{protocol}: it is not on disk yet");
+        assert!(server.stack.look().waits_for(op).is_some());
+        server.flush();
+        let Done { op: done, outcome, mut session } = server.done().pop().unwrap();
+        assert!(done == op && matches!(outcome, Outcome::Written(_)), "{protocol}: {outcome:?}");
+        let op = server.waits(get("k"), &mut session);
+        assert!(server.read());
+        server.flush();
+        let done = server.done().pop().unwrap();
+        assert_eq!((done.op, value(&done.outcome)), (op, Some(&b"v"[..])), "{protocol}");
+        assert_eq!(server.stack.look().waits_for(op), None);
+    }
+}
+
+/// Those of one key and those of others: each goes on when its own is there.
+#[test]
+fn nobody_waits_for_what_another_one_needs() {
+    let mut server = Server::open("causal", here(), 1, Durability::Interval);
+    let mut session = server.stack.look().new_session();
+    let first = server.waits(get("a"), &mut session);
+    let job = server.stack.server().begin_read().unwrap();
+    let second = server.waits(get("b"), &mut session);
+    assert!(server.read());
+    assert_eq!(server.done().iter().map(|done| done.op).collect::<Vec<_>>(), [second]);
+    let read = job.run();
+    server.with(|stack, now, out| stack.server().end_read(now, read, out));
+    assert_eq!(server.done().iter().map(|done| done.op).collect::<Vec<_>>(), [first]);
+}
+
+#[test]
+fn who_is_given_up_is_not_answered_and_who_waits_too_long_is() {
+    let mut server = Server::open("causal", here(), 1, Durability::Interval);
+    let mut session = server.stack.look().new_session();
+    let op = server.waits(get("a"), &mut session);
+    server.stack.server().abandon(op);
+    while server.read() {}
+    assert!(server.done().is_empty());
+
+    let op = server.waits(get("c"), &mut session);
+    let mut soon = get("b");
+    soon.dial_mut().unwrap().within_us = Some(20_000);
+    let bounded = server.waits(soon, &mut session);
+    let due_us = server.stack.look().next_tick_us();
+    assert!(due_us <= server.now_us + 20_000);
+    server.tick(20_000);
+    let done = server.done();
+    assert!(matches!(&done[..], [done] if done.op == bounded && matches!(&done.outcome, Outcome::Failed(Failure::Timeout(_)))), "{done:?}");
+    server.tick(5_000_000);
+    let done = server.done();
+    assert!(matches!(&done[..], [done] if done.op == op && matches!(&done.outcome, Outcome::Failed(Failure::Timeout(_)))), "{done:?}");
+    while server.read() {}
+    assert!(server.done().is_empty(), "each is answered once");
+}
+
+/// A write is given up after it has been let in, before the disk has it: its caller hears nothing.
+#[test]
+fn who_is_given_up_while_the_disk_works_is_not_answered() {
+    let mut server = Server::open("causal", here(), 1, Durability::Always);
+    let mut session = server.stack.look().new_session();
+    let op = server.waits(put("a", "1"), &mut session);
+    while server.read() {}
+    server.stack.server().abandon(op);
+    server.flush();
+    assert!(server.done().is_empty());
+}
+
+/// What a session has seen elsewhere has to arrive here first: the operation waits at the gate, and then inside.
+#[test]
+fn one_that_goes_on_waiting_inside_keeps_its_name() {
+    let mut far = Server::open("causal", there(), 1, Durability::Interval);
+    let mut session = far.stack.look().new_session();
+    let op = far.waits(put("k", "v"), &mut session);
+    while far.read() {}
+    far.tick(200_000);
+    let Done { session: mut carried, op: done, .. } = far.done().pop().unwrap();
+    assert_eq!(done, op);
+    let mut near = Server::open("causal", here(), 1, Durability::Interval);
+    let op = near.waits(get("k"), &mut carried);
+    while near.read() {}
+    assert!(near.done().is_empty(), "it is not here yet");
+    assert!(near.stack.look().waits_for(op).is_some());
+    let mut sent = 0;
+    for _ in 0..200 {
+        far.tick(10_000);
+        near.tick(10_000);
+        for (to, frame) in std::mem::take(&mut far.out.frames) {
+            assert_eq!(to, here());
+            near.receive(there(), &frame);
+            sent += 1;
+        }
+        for (_, frame) in std::mem::take(&mut near.out.frames) {
+            far.receive(here(), &frame);
+        }
+        while near.read() || far.read() {}
+        near.flush();
+        let done = near.done();
+        if let [Done { op: answered, outcome, .. }] = &done[..] {
+            assert_eq!((*answered, value(outcome)), (op, Some(&b"v"[..])), "after {sent} frames");
+            return;
+        }
+    }
+    panic!("it is not answered, after {sent} frames");
+}
+
+/// Frames of one server stay in order: those that need nothing wait behind one that does. Other servers' do not.
+#[test]
+fn frames_of_one_server_keep_their_order() {
+    let mut far = Server::open("eventual", there(), 1, Durability::Interval);
+    let mut near = Server::open("eventual", here(), 1, Durability::Interval);
+    let received = |server: &Server| server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).links[0].received;
+    assert!(matches!(far.run(put("k", "v")), Outcome::Written(_)));
+    let (mut before, mut behind) = (None, 0);
+    for _ in 0..100 {
+        far.tick(10_000);
+        near.tick(10_000);
+        for (_, frame) in std::mem::take(&mut near.out.frames) {
+            assert!(before.is_none() || !near.stack.resumes(&frame), "nothing has overtaken the update: it is not missed");
+            far.receive(here(), &frame);
+        }
+        for (_, frame) in std::mem::take(&mut far.out.frames) {
+            if before.is_some() {
+                behind += 1;
+            } else if far.stack.has_updates(&frame) {
+                before = Some(received(&near));
+            }
+            near.receive(there(), &frame);
+        }
+    }
+    assert!(behind > 0, "heartbeats follow");
+    assert_eq!(Some(received(&near)), before, "all of them wait");
+    assert!(near.read());
+    assert!(Some(received(&near)) > before, "all of them have come in");
+    assert_eq!(value(&near.run(get("k"))), Some(&b"v"[..]));
+}
+
+/// Of a transaction over partitions each server reads what is its own, and the slice that another one asks for waits at its gate.
+#[test]
+fn a_slice_of_a_transaction_waits_where_its_keys_are() {
+    for protocol in ["causal", "eventual", "cops", "gentlerain", "hybrid"] {
+        let of = |partition: u16| (0..).map(|at| format!("k{at}")).find(|name| partition_of(name.as_bytes(), 2) == PartitionId(partition)).unwrap();
+        let (own, other) = (of(0), of(1));
+        let beside = ServerId::new(DcId(0), PartitionId(1));
+        let mut server = Server::open(protocol, here(), 2, Durability::Interval);
+        let mut peer = Server::open(protocol, beside, 2, Durability::Interval);
+        let mut session = server.stack.look().new_session();
+        let operation = Operation::ReadTransaction { keys: vec![key(&own), key(&other)], dial: Dial::at(Level::Eventual) };
+        let op = server.waits(operation, &mut session);
+        assert!(server.read());
+        assert!(!server.read(), "{protocol}: the other key is not read here");
+        let slices: Vec<_> = std::mem::take(&mut server.out.frames).into_iter().filter(|(to, _)| *to == beside).collect();
+        assert!(!slices.is_empty(), "{protocol}: the other partition is asked");
+        slices.iter().for_each(|(_, frame)| peer.receive(here(), frame));
+        assert!(peer.out.frames.iter().all(|(to, _)| *to != here()), "{protocol}: it has not read yet");
+        assert!(peer.read());
+        for (_, frame) in std::mem::take(&mut peer.out.frames).into_iter().filter(|(to, _)| *to == here()) {
+            server.receive(beside, &frame);
+        }
+        let done = server.done();
+        assert!(
+            matches!(&done[..], [done] if done.op == op && matches!(&done.outcome, Outcome::Many(reads, _) if reads.len() == 2)),
+            "{protocol}: {done:?}"
+        );
+    }
+}
+
+/// A server that serves nothing any more says so to who waits.
+#[test]
+fn who_waits_at_a_server_that_has_failed_is_told() {
+    let mut server = Server::open("causal", here(), 1, Durability::Always);
+    let mut session = server.stack.look().new_session();
+    let waits = server.waits(get("a"), &mut session);
+    let written = server.waits(put("b", "1"), &mut session);
+    while server.read() {}
+    let waits_still = server.waits(get("c"), &mut session);
+    server.stack.server().stop_serving("the test says so".into());
+    server.tick(1000);
+    let mut done = server.done();
+    done.sort_by_key(|done| done.op);
+    assert_eq!(done.iter().map(|done| done.op).collect::<Vec<_>>(), [waits, written, waits_still]);
+    assert!(done[1..].iter().all(|done| matches!(&done.outcome, Outcome::Failed(Failure::Storage(_)))), "{done:?}");
+}
