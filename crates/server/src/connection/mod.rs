@@ -452,7 +452,7 @@ impl Inner {
                 break;
             }
             if count.is_multiple_of(PREFETCHED) {
-                self.state.prefetch(&borrowed, SecondArguments::of(self.parser.rest(bytes)).take(PREFETCHED as usize));
+                self.state.prefetch(&mut borrowed, SecondArguments::of(self.parser.rest(bytes)).take(PREFETCHED as usize));
             }
             let arguments = match self.parser.next(bytes) {
                 Ok(Some(arguments)) => arguments,

@@ -240,9 +240,9 @@ impl State {
         self.created_us
     }
 
-    /// Requests about `keys` follow: see [`rheostat_core::replica::PartitionServer::prefetch`]. For one key alone there is nothing to gain.
+    /// Requests about `keys` follow: see [`Shard::prefetch`]. For one key alone there is nothing to gain.
     #[inline]
-    pub(super) fn prefetch<'a>(&self, shard: &Shard, mut keys: impl Iterator<Item = &'a [u8]>) {
+    pub(super) fn prefetch<'a>(&self, shard: &mut Shard, mut keys: impl Iterator<Item = &'a [u8]>) {
         let Some(mut last) = keys.next().filter(|_| self.authenticated) else { return };
         // The first is asked for at once, and a key that comes again is there already.
         let replica = |key: &[u8]| shard.find(self.keyspace, self.shared.topology.partition_of(key));

@@ -219,10 +219,14 @@ impl Shard {
         slot.recovery.position(slot.server.durable())
     }
 
-    /// See [`rheostat_core::replica::PartitionServer::prefetch`].
+    /// See [`rheostat_core::replica::PartitionServer::prefetch`]. What is on disk only is read for all of them together.
     #[inline]
-    pub(crate) fn prefetch(&self, replica: ReplicaIndex, keys: &[&[u8]]) {
-        self.replicas[replica.0 as usize].server.prefetch(keys);
+    pub(crate) fn prefetch(&mut self, replica: ReplicaIndex, keys: &[&[u8]]) {
+        let server = &mut self.replicas[replica.0 as usize].server;
+        if server.is_cold() {
+            server.ready(keys);
+        }
+        server.prefetch(keys);
     }
 
     /// Runs `operation` at a replica of this shard.
