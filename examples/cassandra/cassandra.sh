@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# One Cassandra on loopback, for tests and trials: examples/cassandra/cassandra.sh start|stop|kill|wait FOLDER
+#
+#   start   starts it with its data in FOLDER, waits until it answers CQL, and prints its address; data that are there are kept
+#   stop    ends it, and waits until it has ended
+#   kill    ends it at once, as a crash of the process does
+#   fetch   only gets what it needs from Maven Central (66 MB, kept in Maven's own folder); needs no FOLDER
+#
+# Needs a JDK 17 (or 11) and Maven; exits with 77 where they are not there. CASSANDRA_HEAP is its memory (512M), CASSANDRA_START_SECONDS how long a start may take (120).
+# It listens without passwords, so only on 127.0.0.1. FOLDER/cassandra.yaml is what it was configured with, FOLDER/log what it said.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+lacks() { echo "cassandra: not started, for want of $1" >&2; exit 77; }
+command=${1:-}
+folder=${2:-}
+case $command in
+  start | stop | kill) [ -n "$folder" ] || usage ;;
+  fetch) ;;
+  *) usage ;;
+esac
+
+# The jars, in an order of their own; from Maven's folder, so that nothing is fetched twice.
+classpath() {
+  command -v java > /dev/null || lacks "Java 17"
+  [[ $(java -version 2>&1) =~ version\ \"(11|17)[.\"] ]] || lacks "Java 17 or 11 (Cassandra 5.0 runs on no other)"
+  command -v mvn > /dev/null || lacks "Maven"
+  local file=$1
+  [ -s "$file" ] || mvn -B -q -Dstyle.color=never -f "$here/pom.xml" dependency:build-classpath -Dmdep.outputFile="$file" > "$file.log" 2>&1 \
+    || { tail -n 5 "$file.log" >&2; lacks "what it needs from Maven Central"; }
+}
+
+# A process that is there and is not a zombie.
+alive() { [ -r "/proc/$1/stat" ] && [ "$(sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 1)" != Z ]; }
+
+end() {
+  [ -s "$folder/pid" ] || return 0
+  local pid
+  pid=$(cat "$folder/pid")
+  # The number may be another's by now.
+  if alive "$pid" && tr '\0' '\n' < "/proc/$pid/cmdline" | grep -qxF -- "-Dcassandra.storagedir=$folder/data"; then
+    kill "$1" "$pid"
+    for _ in {1..300}; do
+      alive "$pid" || break
+      sleep 0.1
+    done
+    ! alive "$pid" || { echo "cassandra: process $pid does not end" >&2; exit 1; }
+  fi
+  rm -f "$folder/pid"
+}
+
+# Port and storage port that nobody has now; of two starts at the same time one may fail, and is to try again.
+free_port() {
+  local port
+  for _ in {1..100}; do
+    port=$((20000 + RANDOM % 12000))
+    (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null || { echo "$port"; return; }
+  done
+}
+
+start() {
+  mkdir -p "$folder"
+  folder=$(cd "$folder" && pwd)
+  ! { [ -s "$folder/pid" ] && alive "$(cat "$folder/pid")"; } || { echo "cassandra: it runs in $folder, or another has its number: stop it first" >&2; exit 1; }
+  classpath "$folder/classpath"
+  # The same after a restart: whoever was connected finds it again.
+  [ -s "$folder/port" ] || free_port > "$folder/port"
+  [ -s "$folder/storage-port" ] || free_port > "$folder/storage-port"
+  local port storage
+  port=$(cat "$folder/port") storage=$(cat "$folder/storage-port")
+  cat > "$folder/cassandra.yaml" << YAML
+cluster_name: rheostat
+num_tokens: 16
+partitioner: org.apache.cassandra.dht.Murmur3Partitioner
+listen_address: 127.0.0.1
+rpc_address: 127.0.0.1
+start_native_transport: true
+native_transport_port: $port
+storage_port: $storage
+seed_provider:
+  - class_name: org.apache.cassandra.locator.SimpleSeedProvider
+    parameters:
+      - seeds: "127.0.0.1:$storage"
+endpoint_snitch: SimpleSnitch
+commitlog_sync: periodic
+commitlog_sync_period: 10s
+commitlog_segment_size: 32MiB
+commitlog_total_space: 256MiB
+memtable_heap_space: 96MiB
+memtable_offheap_space: 96MiB
+file_cache_size: 32MiB
+key_cache_size: 16MiB
+concurrent_reads: 16
+concurrent_writes: 16
+concurrent_compactors: 1
+auto_snapshot: false
+hinted_handoff_enabled: false
+YAML
+  cat > "$folder/logback.xml" << 'XML'
+<configuration>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%-5level %date{ISO8601} %logger{0} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="OUT" /></root>
+  <logger name="org.apache.cassandra.transport.Server" level="INFO" />
+</configuration>
+XML
+  local jamm exports=() opens=() each
+  jamm=$(tr ':' '\n' < "$folder/classpath" | grep '/jamm-[0-9.]*\.jar$')
+  for each in java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry \
+    java.rmi/sun.rmi.server java.sql/java.sql java.base/java.lang.ref java.base/java.lang.reflect java.rmi/sun.rmi.transport.tcp jdk.unsupported/sun.misc \
+    jdk.attach/sun.tools.attach java.base/jdk.internal.math java.base/jdk.internal.module java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal; do
+    exports+=(--add-exports "$each=ALL-UNNAMED")
+  done
+  for each in java.base/java.io java.base/java.lang java.base/java.lang.module java.base/java.lang.reflect java.base/java.net java.base/java.nio java.base/java.util \
+    java.base/java.util.concurrent java.base/java.util.concurrent.atomic java.base/jdk.internal.loader java.base/jdk.internal.math java.base/jdk.internal.module \
+    java.base/jdk.internal.ref java.base/jdk.internal.reflect java.base/jdk.internal.util.jar java.base/sun.nio.ch jdk.compiler/com.sun.tools.javac.file \
+    jdk.management/com.sun.management.internal jdk.management.agent/jdk.internal.agent; do
+    opens+=(--add-opens "$each=ALL-UNNAMED")
+  done
+  # Shorter waits than among many machines: there is nobody else to wait for.
+  setsid java "${exports[@]}" "${opens[@]}" -javaagent:"$jamm" \
+    -Xms"${CASSANDRA_HEAP:-512M}" -Xmx"${CASSANDRA_HEAP:-512M}" -XX:+UseSerialGC -XX:TieredStopAtLevel="${CASSANDRA_TIERS:-4}" -Xss512k -XX:+ExitOnOutOfMemoryError \
+    -Djdk.attach.allowAttachSelf=true -Djava.net.preferIPv4Stack=true -Dio.netty.tryReflectionSetAccessible=true -Dcassandra.disable_auth_caches_remote_configuration=true \
+    -Dcassandra.config="file://$folder/cassandra.yaml" -Dcassandra.storagedir="$folder/data" -Dcassandra.logdir="$folder" -Dlogback.configurationFile="file://$folder/logback.xml" \
+    -Dcassandra-foreground=yes -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=0 -Dcassandra.superuser_setup_delay_ms=0 -Dcassandra.available_processors=2 \
+    -cp "$(cat "$folder/classpath")" org.apache.cassandra.service.CassandraDaemon < /dev/null > "$folder/log" 2>&1 &
+  echo $! > "$folder/pid"
+  local pid=$!
+  for ((waited = 0; waited < ${CASSANDRA_START_SECONDS:-120} * 5; waited++)); do
+    if (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null; then
+      echo "127.0.0.1:$port"
+      return
+    fi
+    alive "$pid" || break
+    sleep 0.2
+  done
+  tail -n 20 "$folder/log" >&2
+  echo "cassandra: it does not answer on port $port" >&2
+  end -KILL
+  exit 1
+}
+
+case $command in
+  start) start ;;
+  fetch)
+    file=$(mktemp)
+    rm "$file"
+    classpath "$file"
+    rm -f "$file" "$file.log"
+    ;;
+  stop | kill)
+    [ -d "$folder" ] || exit 0
+    folder=$(cd "$folder" && pwd)
+    [ "$command" = stop ] && end -TERM || end -KILL
+    ;;
+esac
