@@ -36,6 +36,9 @@ pub trait Engine: Send + Sync {
 
     /// As [`Engine::walk`], the keys only.
     fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>>;
+
+    /// The store is being closed: calls that wait for an engine that does not answer end within seconds from now on, with an error. What they did not do is in the log.
+    fn close(&self) {}
 }
 
 /// Where the engines of stores are, if not in the stores' own directories.

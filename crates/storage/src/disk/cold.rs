@@ -292,6 +292,7 @@ impl Cold {
 impl Drop for Cold {
     fn drop(&mut self) {
         self.work = None;
+        self.engine.close();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported where it happened.
             let _ = thread.join();
