@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# One Cassandra on loopback, for tests and trials: examples/cassandra/cassandra.sh start|stop|kill|wait FOLDER
+# One Cassandra on loopback, for tests and trials: examples/cassandra/cassandra.sh start|stop|kill|fetch FOLDER
 #
 #   start   starts it with its data in FOLDER, waits until it answers CQL, and prints its address; data that are there are kept
 #   stop    ends it, and waits until it has ended
 #   kill    ends it at once, as a crash of the process does
 #   fetch   only gets what it needs from Maven Central (66 MB, kept in Maven's own folder); needs no FOLDER
 #
+# CASSANDRA_WITH is the number of a process: when that has ended, Cassandra is killed, and FOLDER deleted.
 # Needs a JDK 17 (or 11) and Maven; exits with 77 where they are not there. CASSANDRA_HEAP is its memory (512M), CASSANDRA_START_SECONDS how long a start may take (120).
 # It listens without passwords, so only on 127.0.0.1. FOLDER/cassandra.yaml is what it was configured with, FOLDER/log what it said.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lacks() { echo "cassandra: not started, for want of $1" >&2; exit 77; }
 command=${1:-}
 folder=${2:-}
@@ -38,7 +39,7 @@ end() {
   local pid
   pid=$(cat "$folder/pid")
   # The number may be another's by now.
-  if alive "$pid" && tr '\0' '\n' < "/proc/$pid/cmdline" | grep -qxF -- "-Dcassandra.storagedir=$folder/data"; then
+  if alive "$pid" && tr '\0' '\n' < "/proc/$pid/cmdline" | grep -xF -- "-Dcassandra.storagedir=$folder/data" > /dev/null; then
     kill "$1" "$pid"
     for _ in {1..300}; do
       alive "$pid" || break
@@ -56,6 +57,14 @@ free_port() {
     port=$((20000 + RANDOM % 12000))
     (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null || { echo "$port"; return; }
   done
+}
+
+# Outlives the start.
+watch() {
+  trap '' HUP INT
+  while alive "$CASSANDRA_WITH"; do sleep 0.5; done
+  end -KILL
+  rm -rf "$folder"
 }
 
 start() {
@@ -82,8 +91,9 @@ seed_provider:
     parameters:
       - seeds: "127.0.0.1:$storage"
 endpoint_snitch: SimpleSnitch
-commitlog_sync: periodic
-commitlog_sync_period: 10s
+# A write is acknowledged when it is on disk. The default, periodic, takes back what was acknowledged in the last 100 ms when the process is killed, and 10 s when the power
+# fails: that is for several replicas, not for one.
+commitlog_sync: batch
 commitlog_segment_size: 32MiB
 commitlog_total_space: 256MiB
 memtable_heap_space: 96MiB
@@ -129,6 +139,8 @@ XML
   local pid=$!
   for ((waited = 0; waited < ${CASSANDRA_START_SECONDS:-120} * 5; waited++)); do
     if (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null; then
+      # In a shell of its own, so that nothing of whoever called stays open.
+      if [ -n "${CASSANDRA_WITH:-}" ]; then (exec < /dev/null > /dev/null 2>&1 && watch) & fi
       echo "127.0.0.1:$port"
       return
     fi

@@ -1,0 +1,168 @@
+//! Where Cassandra is, and how long to wait for it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// How many replicas of a row must have it before a write is done, and be asked before a read is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Consistency {
+    /// One replica: for a Cassandra of one node.
+    One,
+    /// A majority in the local data center. The default.
+    #[default]
+    LocalQuorum,
+    /// A majority of all.
+    Quorum,
+}
+
+/// How Cassandra replicates a keyspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Replication {
+    /// So many replicas, wherever: `SimpleStrategy`.
+    Simple(u32),
+    /// So many replicas in each of these data centers: `NetworkTopologyStrategy`.
+    Network(Vec<(String, u32)>),
+}
+
+/// Where Cassandra is, and how long to wait for it.
+#[derive(Clone)]
+pub struct Settings {
+    /// Addresses `host:port` of some of its nodes; the others are learned from them.
+    pub contact_points: Vec<String>,
+    /// The keyspace of the tables: lower-case letters, digits and `_`, at most 48.
+    pub keyspace: String,
+    /// How to make the keyspace if it is missing; `None` to refuse.
+    pub replication: Option<Replication>,
+    /// The data center whose nodes are asked; `None` for any. All nodes that may open one store must name the same.
+    pub local_data_center: Option<String>,
+    /// User and password, if Cassandra wants them.
+    pub credentials: Option<(String, String)>,
+    /// Of reads and writes. Conditions are decided in the local data center for `LocalQuorum`, else among all.
+    pub consistency: Consistency,
+    /// How long a read is tried. Default 10 s.
+    pub read_timeout: Duration,
+    /// How long connecting and the opening of a store are tried. Default 30 s.
+    pub open_timeout: Duration,
+}
+
+impl Settings {
+    /// Settings for a Cassandra at these addresses, and a keyspace that is there; the defaults for the rest.
+    pub fn new(contact_points: Vec<String>, keyspace: impl Into<String>) -> Settings {
+        Settings {
+            contact_points,
+            keyspace: keyspace.into(),
+            replication: None,
+            local_data_center: None,
+            credentials: None,
+            consistency: Consistency::default(),
+            read_timeout: Duration::from_secs(10),
+            open_timeout: Duration::from_secs(30),
+        }
+    }
+
+    /// Whether Cassandra could take them.
+    ///
+    /// # Errors
+    /// `InvalidInput`, in words for the operator.
+    pub fn check(&self) -> io::Result<()> {
+        let wrong = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if self.contact_points.is_empty() {
+            return wrong("no contact point is named".to_owned());
+        }
+        if let Some(point) = self.contact_points.iter().find(|point| !is_address(point)) {
+            return wrong(format!("the contact point {point:?} is no address: host:port"));
+        }
+        let begins = self.keyspace.starts_with(|first: char| first.is_ascii_lowercase());
+        let of_letters = self.keyspace.chars().all(|each| each.is_ascii_lowercase() || each.is_ascii_digit() || each == '_');
+        if !begins || !of_letters || self.keyspace.len() > 48 {
+            return wrong(format!(
+                "the keyspace name {:?} is none of Cassandra's: a lower-case letter, then at most 47 of those, digits and _",
+                self.keyspace
+            ));
+        }
+        match &self.replication {
+            Some(Replication::Simple(0)) => wrong("a keyspace with no replica keeps nothing".to_owned()),
+            Some(Replication::Network(places)) if places.iter().all(|(_, replicas)| *replicas == 0) => {
+                wrong("a keyspace without a data center that has a replica keeps nothing".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether it is `host:port`, with an IPv6 host in brackets.
+fn is_address(point: &str) -> bool {
+    let Some((host, port)) = point.rsplit_once(':') else { return false };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map_or_else(|| !host.contains(':'), |host| host.contains(':'));
+    !host.is_empty() && bare && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+impl Replication {
+    /// As CQL writes it.
+    pub(crate) fn to_cql(&self) -> String {
+        match self {
+            Replication::Simple(replicas) => format!("{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"),
+            Replication::Network(places) => {
+                let places: Vec<String> = places.iter().map(|(name, replicas)| format!(", '{}': {replicas}", name.replace('\'', "''"))).collect();
+                format!("{{'class': 'NetworkTopologyStrategy'{}}}", places.concat())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The password goes nowhere.
+        f.debug_struct("Settings")
+            .field("contact_points", &self.contact_points)
+            .field("keyspace", &self.keyspace)
+            .field("replication", &self.replication)
+            .field("local_data_center", &self.local_data_center)
+            .field("consistency", &self.consistency)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(change: impl FnOnce(&mut Settings)) -> io::Result<()> {
+        let mut settings = Settings::new(vec!["db-1:9042".to_owned()], "rheostat");
+        change(&mut settings);
+        settings.check()
+    }
+
+    #[test]
+    fn what_no_cassandra_would_take_is_refused() {
+        assert!(settings(|_| {}).is_ok());
+        assert!(settings(|settings| settings.contact_points.clear()).is_err());
+        for point in ["db-1", ":9042", "db-1:", "db-1:0", "db-1:70000", "::1:9042", "[db]:9042"] {
+            assert!(settings(|settings| settings.contact_points = vec![point.to_owned()]).is_err(), "{point}");
+        }
+        assert!(settings(|settings| settings.contact_points = vec!["[::1]:9042".to_owned()]).is_ok());
+        for keyspace in ["", "Rheostat", "1st", "_", "a-b", "a;drop", &"k".repeat(49)] {
+            assert!(settings(|settings| settings.keyspace = keyspace.to_owned()).is_err(), "{keyspace}");
+        }
+        assert!(settings(|settings| settings.keyspace = "k".repeat(48)).is_ok());
+        assert!(settings(|settings| settings.replication = Some(Replication::Simple(0))).is_err());
+        assert!(settings(|settings| settings.replication = Some(Replication::Network(vec![("a".to_owned(), 0)]))).is_err());
+        assert!(settings(|settings| settings.replication = Some(Replication::Network(vec![]))).is_err());
+        assert!(settings(|settings| settings.replication = Some(Replication::Network(vec![("a".to_owned(), 0), ("b".to_owned(), 3)]))).is_ok());
+    }
+
+    #[test]
+    fn replication_is_written_as_cql() {
+        assert_eq!(Replication::Simple(3).to_cql(), "{'class': 'SimpleStrategy', 'replication_factor': 3}");
+        let network = Replication::Network(vec![("eu".to_owned(), 3), ("o'hare".to_owned(), 2)]);
+        assert_eq!(network.to_cql(), "{'class': 'NetworkTopologyStrategy', 'eu': 3, 'o''hare': 2}");
+    }
+
+    #[test]
+    fn a_password_is_not_printed() {
+        let mut settings = Settings::new(vec!["db-1:9042".to_owned()], "rheostat");
+        settings.credentials = Some(("user".to_owned(), "open sesame".to_owned()));
+        assert!(!format!("{settings:?}").contains("sesame"));
+    }
+}

@@ -1,0 +1,222 @@
+//! The store on disk with its chains in a real Cassandra, against the conformance suite; crashes, and two owners.
+
+mod common;
+#[path = "../../storage/tests/common/operation.rs"]
+mod operation;
+
+use common::{cassandra, directory};
+use operation::operation;
+use proptest::prelude::*;
+use rheostat_core::store::{Recovered, Store};
+use rheostat_core::version::Value;
+use rheostat_cql::Cassandra;
+use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, model, put, read, walk};
+use rheostat_storage::engine::Engines;
+use rheostat_storage::{DiskOptions, DiskStore};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+struct Disk {
+    directory: TempDir,
+    options: DiskOptions,
+    graceful: bool,
+}
+
+impl Disk {
+    fn new(cassandra: &Arc<Cassandra>, options: DiskOptions, graceful: bool) -> Disk {
+        Disk { directory: directory(), options: DiskOptions { engines: Some(cassandra.clone()), ..options }, graceful }
+    }
+
+    fn open(&self) -> (DiskStore<Meta>, Recovered) {
+        DiskStore::open(self.directory.path(), self.options.clone()).expect("opens")
+    }
+}
+
+impl Driver for Disk {
+    type Store = DiskStore<Meta>;
+
+    fn create(&mut self) -> Self::Store {
+        self.open().0
+    }
+
+    fn restart(&mut self, mut store: Self::Store) -> Option<(Self::Store, Recovered)> {
+        store.write_through().expect("writes through");
+        if self.graceful {
+            store.checkpoint().expect("checkpoints");
+        }
+        drop(store);
+        Some(self.open())
+    }
+}
+
+/// Everything that can happen at a size happens at once.
+fn tiny() -> DiskOptions {
+    DiskOptions { memory_bytes: 0, segment_bytes: 300, checkpoint_bytes: 200, own_cache_bytes: 0, ..DiskOptions::default() }
+}
+
+#[test]
+fn a_store_over_cassandra_conforms() {
+    let Some(cassandra) = cassandra() else { return };
+    conformance::run(|| Disk::new(&cassandra, DiskOptions::default(), true));
+}
+
+#[test]
+fn a_store_over_cassandra_conforms_without_memory() {
+    let Some(cassandra) = cassandra() else { return };
+    conformance::run(|| Disk::new(&cassandra, tiny(), false));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_run_over_cassandra_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..60), graceful: bool) {
+        if let Some(cassandra) = cassandra() {
+            model::check(Disk::new(&cassandra, tiny(), graceful), &operations);
+        }
+    }
+}
+
+/// Background work until nothing changes any more.
+fn settle(store: &mut DiskStore<Meta>) {
+    store.checkpoint().expect("checkpoints");
+    for _ in 0..50 {
+        store.maintain().expect("maintains");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_read_from_cassandra() {
+    let Some(cassandra) = cassandra() else { return };
+    let disk = Disk::new(&cassandra, DiskOptions { memory_bytes: 40_000, ..tiny() }, false);
+    let (mut store, _) = disk.open();
+    let names: Vec<String> = (0..1000).map(|n| format!("key {n}")).collect();
+    for (at, name) in names.iter().enumerate() {
+        append(&mut store, &put(id(at as u64 + 1, 0), &[name]), false);
+    }
+    settle(&mut store);
+    let stats = store.stats();
+    assert!(stats.cold_keys > 500 && stats.memory_bytes <= 40_000, "{stats:?}");
+    drop(store);
+    assert!(!disk.directory.path().join("engine").exists(), "nothing is beside the log");
+    let (mut store, recovered) = disk.open();
+    assert_eq!((recovered.replayed, store.stats().keys), (0, 1000));
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(store.latest(name.as_bytes(), |_| true).map(|version| version.id), Some(id(at as u64 + 1, 0)));
+    }
+    assert!(store.latest(b"absent", |_| true).is_none());
+    // Deleted keys are collected where they are, and do not come back.
+    for name in &names[..900] {
+        append(&mut store, &delete(id(6000, 1), name), false);
+    }
+    settle(&mut store);
+    let mut rounds = 0;
+    while store.stats().keys > 100 {
+        store.collect_some(100, &TestCut::upto(9000));
+        store.maintain().expect("maintains");
+        read(&mut store);
+        rounds += 1;
+        assert!(rounds < 2000, "tombstones in Cassandra are found: {:?}", store.stats());
+    }
+    settle(&mut store);
+    drop(store);
+    let (mut store, _) = disk.open();
+    assert_eq!(store.stats().keys, 100);
+    store.readable().expect("everything could be read");
+    assert!(names[..900].iter().all(|name| store.latest(name.as_bytes(), |_| true).is_none()));
+    assert!(names[900..].iter().all(|name| store.latest(name.as_bytes(), |_| true).is_some()));
+}
+
+/// After a crash in the middle of a checkpoint, the log and what of the checkpoint has come are the same data.
+#[test]
+fn a_crash_in_a_checkpoint_loses_nothing() {
+    let Some(cassandra) = cassandra() else { return };
+    let disk = Disk::new(&cassandra, DiskOptions { checkpoint_bytes: 1, ..DiskOptions::default() }, false);
+    let (mut store, _) = disk.open();
+    for at in 1..=5000 {
+        append(&mut store, &put(id(at, 0), &[&format!("key {}", at % 3000)]), false);
+    }
+    flush(&mut store);
+    // Parts are handed over; nobody waits for them.
+    for _ in 0..3 {
+        store.maintain().expect("maintains");
+    }
+    drop(store);
+    let (mut store, recovered) = disk.open();
+    assert_eq!(recovered.replayed, 5000, "there was no checkpoint");
+    for name in 0..3000u64 {
+        let newest = if name <= 2000 { name + 3000 } else { name };
+        let found = store.latest(format!("key {name}").as_bytes(), |_| true).map(|version| version.id);
+        assert_eq!(found, Some(id(newest, 0)), "key {name}");
+    }
+    settle(&mut store);
+    drop(store);
+    let (mut store, recovered) = disk.open();
+    assert_eq!(recovered.replayed, 0);
+    assert!((0..3000).all(|name| store.latest(format!("key {name}").as_bytes(), |_| true).is_some()));
+}
+
+/// A store's values are as large as values may be; some of them are replaced by small ones, and deleted.
+#[test]
+fn large_values_come_back() {
+    let Some(cassandra) = cassandra() else { return };
+    let disk = Disk::new(&cassandra, DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, true);
+    let (mut store, _) = disk.open();
+    let value = |at: u64, bytes: usize| Value::from(vec![at as u8; bytes].as_slice());
+    let sizes = [100, 128 << 10, 200_000, 5 << 20, 40 << 20];
+    for (number, bytes) in sizes.iter().enumerate() {
+        let at = number as u64 + 1;
+        let mut update = put(id(at, 0), &[&format!("k{number}")]);
+        update.items[0].value = Some(value(at, *bytes));
+        append(&mut store, &update, false);
+    }
+    settle(&mut store);
+    drop(store);
+    let (mut store, _) = disk.open();
+    for (number, bytes) in sizes.iter().enumerate() {
+        let found = store.latest(format!("k{number}").as_bytes(), |_| true).and_then(|version| version.value.clone());
+        assert!(found == Some(value(number as u64 + 1, *bytes)), "{bytes} bytes");
+    }
+    append(&mut store, &put(id(100, 0), &["k3"]), false);
+    assert_eq!(store.collect(b"k3", &TestCut::upto(100)), 1);
+    append(&mut store, &delete(id(101, 0), "k4"), false);
+    assert_eq!(store.collect(b"k4", &TestCut::upto(101)), 2);
+    settle(&mut store);
+    drop(store);
+    let (mut store, _) = disk.open();
+    assert_eq!(store.chain(b"k3").len(), 1);
+    assert_eq!((store.chain(b"k4").len(), store.stats().keys), (0, 4));
+    store.readable().expect("everything could be read");
+}
+
+/// The whole range of slots, more keys than pages, from every place.
+#[test]
+fn a_walk_goes_over_many_partitions() {
+    let Some(cassandra) = cassandra() else { return };
+    let disk = Disk::new(&cassandra, DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, true);
+    let (mut store, _) = disk.open();
+    for at in 1..=3000 {
+        append(&mut store, &put(id(at, 0), &[&format!("key {at}")]), false);
+        append(&mut store, &put(id(at, 0), &[&format!("{{one slot}} {at}")]), false);
+    }
+    settle(&mut store);
+    drop(store);
+    let number = rheostat_storage::store_number(disk.directory.path()).expect("reads").expect("a number");
+    let engine = cassandra.open(number).expect("opens");
+    assert_eq!(engine.count().expect("counts"), 6000);
+    let all = engine.walk_keys(std::ops::Bound::Unbounded, usize::MAX >> 1).expect("walks");
+    assert_eq!(all.len(), 6000);
+    assert!(all.is_sorted());
+    for (from, limit) in [(0, 1), (0, 5999), (17, 256), (3000, 1000), (5990, 10), (5999, 100)] {
+        let upto = (from + limit).min(6000);
+        let keys = engine.walk_keys(std::ops::Bound::Included(&all[from]), limit).expect("walks");
+        assert!(keys == all[from..upto], "{limit} from {from}");
+        let entries = engine.walk(std::ops::Bound::Excluded(&all[from]), limit).expect("walks");
+        let upto = (from + 1 + limit).min(6000);
+        assert!(entries.iter().map(|(key, _)| key).eq(&all[from + 1..upto]), "{limit} after {from}");
+    }
+    drop(engine);
+    let (mut store, _) = disk.open();
+    let found = walk(&mut store, rheostat_core::slots::slot(b"{one slot}"), 7);
+    assert_eq!(found.iter().filter(|key| key.starts_with(b"{one slot}")).count(), 3000);
+}
