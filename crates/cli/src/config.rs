@@ -42,6 +42,12 @@ const SHOWN: &[(&str, &str)] = &[
     ("keyspace[].sla", r#""NAME""#),
     ("keyspace[].options", "{}"),
     ("sla.NAME.entries", r#""strong 200ms; causal 1s 20ms; eventual""#),
+    ("cassandra.contact_points", r#"["10.0.0.1:9042"]"#),
+    ("cassandra.local_data_center", r#""dc1""#),
+    ("cassandra.replication_factor", "1"),
+    ("cassandra.replication", "{ dc1 = 3 }"),
+    ("cassandra.user", r#""rheostat""#),
+    ("cassandra.password", r#""a secret""#),
     ("security.password", r#""a long secret""#),
     ("security.cluster_password", r#""another one""#),
     ("security.token_key_file", r#""token.key""#),
@@ -60,7 +66,7 @@ const SHOWN: &[(&str, &str)] = &[
 ];
 
 /// Tables that are only shown: with their keys, another node or certificates would be needed.
-const OPTIONAL: &[&str] = &["member[]", "sla.NAME", "security.tls", "user[]", "emulation.delay[]"];
+const OPTIONAL: &[&str] = &["member[]", "sla.NAME", "cassandra", "security.tls", "user[]", "emulation.delay[]"];
 
 /// The configuration: it can be started as it is, and what is commented out with `#` and no blank can be taken in.
 fn text() -> String {

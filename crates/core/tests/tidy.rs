@@ -65,6 +65,7 @@ const ROOMS: &[&str] = &[
     "resp",
     "backup",
     "objects",
+    "cql",
     "proto",
     "server",
     "client",
@@ -125,6 +126,7 @@ fn rooms_depend_one_way() {
         ("resp", &["core"]),
         ("backup", &["core"]),
         ("objects", &["core", "backup"]),
+        ("cql", &["storage"]),
         ("page", &["core", "protocols", "checkers", "sim"]),
     ];
     for (place, room) in ROOMS.iter().enumerate() {

@@ -99,39 +99,57 @@ pub(crate) fn unexpected(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("Cassandra answered with other rows than its tables have: {error}"))
 }
 
+/// Connects as `connect` does, as long as the settings say. What is missing there does not come by waiting.
+async fn keep_trying<T, F: Future<Output = io::Result<T>>>(settings: &Settings, connect: impl Fn() -> F) -> io::Result<T> {
+    let deadline = Instant::now() + settings.open_timeout;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let error = match tokio::time::timeout_at(deadline.into(), connect()).await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::from(io::ErrorKind::TimedOut),
+        };
+        if Instant::now() + pause >= deadline {
+            let (points, seconds) = (settings.contact_points.join(", "), settings.open_timeout.as_secs_f32());
+            return Err(io::Error::new(error.kind(), format!("no Cassandra could be used at {points} in {seconds} s: {error}")));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 impl Calls {
     pub(crate) async fn connect(settings: Settings) -> io::Result<Calls> {
-        let deadline = Instant::now() + settings.open_timeout;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let attempt = tokio::time::timeout_at(deadline.into(), Calls::connect_once(&settings)).await;
-            let error = match attempt {
-                Ok(Ok((session, statements))) => {
-                    return Ok(Calls {
-                        settings,
-                        statements,
-                        session,
-                        reads: Semaphore::new(READS_AT_ONCE),
-                        writes: Semaphore::new(WRITES_AT_ONCE),
-                        stopping: watch::Sender::new(false),
-                        trouble: Mutex::default(),
-                    });
-                }
-                Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-                Ok(Err(error)) => error,
-                Err(_) => io::Error::from(io::ErrorKind::TimedOut),
-            };
-            if Instant::now() + pause >= deadline {
-                let points = settings.contact_points.join(", ");
-                let seconds = settings.open_timeout.as_secs_f32();
-                return Err(io::Error::new(error.kind(), format!("no Cassandra could be used at {points} in {seconds} s: {error}")));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+        let connect = || async {
+            let session = Calls::session(&settings).await?;
+            schema::make(&session, &settings).await?;
+            // With the keyspace that may have been made, tokens of keys are known.
+            session.refresh_metadata().await.map_err(|error| io::Error::other(error.to_string()))?;
+            let statements = Statements::prepare(&session, &settings).await?;
+            Ok((session, statements))
+        };
+        let (session, statements) = keep_trying(&settings, connect).await?;
+        Ok(Calls {
+            settings,
+            statements,
+            session,
+            reads: Semaphore::new(READS_AT_ONCE),
+            writes: Semaphore::new(WRITES_AT_ONCE),
+            stopping: watch::Sender::new(false),
+            trouble: Mutex::default(),
+        })
     }
 
-    async fn connect_once(settings: &Settings) -> io::Result<(Session, Statements)> {
+    pub(crate) async fn probe(settings: Settings) -> io::Result<()> {
+        let look = || async {
+            let session = Calls::session(&settings).await?;
+            schema::is_there(&session, &settings).await
+        };
+        keep_trying(&settings, look).await.map(drop)
+    }
+
+    async fn session(settings: &Settings) -> io::Result<Session> {
         let mut balancing = DefaultPolicy::builder().token_aware(true);
         if let Some(name) = &settings.local_data_center {
             balancing = balancing.prefer_datacenter(name.clone()).permit_dc_failover(false);
@@ -155,12 +173,7 @@ impl Calls {
         if let Some((user, password)) = &settings.credentials {
             builder = builder.user(user, password);
         }
-        let session = builder.build().await.map_err(|error| io::Error::other(error.to_string()))?;
-        schema::make(&session, settings).await?;
-        // With the keyspace that may have been made, tokens of keys are known.
-        session.refresh_metadata().await.map_err(|error| io::Error::other(error.to_string()))?;
-        let statements = Statements::prepare(&session, settings).await?;
-        Ok((session, statements))
+        builder.build().await.map_err(|error| io::Error::other(error.to_string()))
     }
 
     pub(crate) fn stop(&self) {

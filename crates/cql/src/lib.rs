@@ -66,10 +66,23 @@ impl Cassandra {
     /// Those of the way, in words for the operator; `InvalidInput` for settings that no Cassandra would take.
     pub fn connect(settings: Settings) -> io::Result<Cassandra> {
         settings.check()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).thread_name("rheostat-cql").enable_all().build()?;
-        let threads = Arc::new(Threads(Some(runtime)));
+        let threads = Cassandra::threads()?;
         let calls = Arc::new(threads.wait(Calls::connect(settings))?);
         Ok(Cassandra { calls, threads })
+    }
+
+    /// Whether Cassandra could be used with these settings; changes nothing. Tries for [`Settings::open_timeout`].
+    ///
+    /// # Errors
+    /// As [`Cassandra::connect`].
+    pub fn probe(settings: Settings) -> io::Result<()> {
+        settings.check()?;
+        Cassandra::threads()?.wait(Calls::probe(settings))
+    }
+
+    fn threads() -> io::Result<Arc<Threads>> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).thread_name("rheostat-cql").enable_all().build()?;
+        Ok(Arc::new(Threads(Some(runtime))))
     }
 
     /// The node ends: from now on nobody waits for a Cassandra that does not answer, for longer than a few seconds. What it does not take stays in the stores' logs.

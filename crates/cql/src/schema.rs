@@ -84,8 +84,8 @@ fn failed(doing: &str) -> impl Fn(&dyn std::error::Error) -> io::Error {
     move |error| io::Error::other(format!("cannot {doing} in Cassandra: {error}"))
 }
 
-/// Makes keyspace and tables where they are missing.
-pub(crate) async fn make(session: &Session, settings: &Settings) -> io::Result<()> {
+/// Whether the keyspace is there. Errors: `NotFound` if it is not, and the settings do not say how to make it.
+pub(crate) async fn is_there(session: &Session, settings: &Settings) -> io::Result<bool> {
     let keyspace = &settings.keyspace;
     let looking = failed("look for the keyspace");
     let names = session
@@ -94,12 +94,21 @@ pub(crate) async fn make(session: &Session, settings: &Settings) -> io::Result<(
         .map_err(|error| looking(&error))?
         .into_rows_result()
         .map_err(|error| looking(&error))?;
-    if names.rows_num() == 0 {
-        let Some(replication) = settings.replication.as_ref().map(Replication::to_cql) else {
-            let why =
-                format!("there is no keyspace {keyspace} in Cassandra, and the configuration does not say how it is replicated: make it, or say so");
-            return Err(io::Error::new(io::ErrorKind::NotFound, why));
-        };
+    if names.rows_num() == 0 && settings.replication.is_none() {
+        let why =
+            format!("there is no keyspace {keyspace} in Cassandra, and the configuration does not say how it is replicated: make it, or say so");
+        return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    }
+    Ok(names.rows_num() > 0)
+}
+
+/// Makes keyspace and tables where they are missing.
+pub(crate) async fn make(session: &Session, settings: &Settings) -> io::Result<()> {
+    let keyspace = &settings.keyspace;
+    let looking = failed("look for the tables");
+    if !is_there(session, settings).await?
+        && let Some(replication) = settings.replication.as_ref().map(Replication::to_cql)
+    {
         let making = failed("make the keyspace");
         let statement = format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}");
         session.query_unpaged(statement, ()).await.map_err(|error| making(&error))?;

@@ -13,6 +13,7 @@ mod access;
 pub mod admin;
 mod attention;
 mod clocks;
+mod cold;
 pub mod config;
 mod connection;
 mod console;

@@ -1,6 +1,7 @@
 //! A node: its shards, its listeners, its connections to other nodes; started and stopped as one.
 
 use crate::clocks::Clocks;
+use crate::cold;
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::console::designer::{Designer, Desk};
 use crate::folder::{self, FolderError};
@@ -56,6 +57,8 @@ pub enum StartError {
     Lost(String),
     /// Where servers have moved cannot be read.
     Seats(String),
+    /// Cassandra, in words for the operator.
+    Cold(String),
     /// The operating system has no more threads.
     Thread(io::Error),
 }
@@ -68,7 +71,9 @@ impl fmt::Display for StartError {
             StartError::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
             StartError::TokenKeys(error) | StartError::ReceiptKey(error) => error.fmt(f),
             StartError::Folder(error) => error.fmt(f),
-            StartError::Partition(why) | StartError::Monitors(why) | StartError::Lost(why) | StartError::Seats(why) => f.write_str(why),
+            StartError::Partition(why) | StartError::Monitors(why) | StartError::Lost(why) | StartError::Seats(why) | StartError::Cold(why) => {
+                f.write_str(why)
+            }
             StartError::Thread(error) => write!(f, "a thread cannot be started: {error}"),
         }
     }
@@ -201,6 +206,10 @@ impl Node {
             shared.clear_seats();
             shared.clear_moving().map_err(|error| StartError::Folder(FolderError::Io(dir.clone(), error)))?;
         }
+        let opening = shared.clone();
+        // It may take as long as it is tried.
+        let connected = tokio::task::spawn_blocking(move || opening.cold.connect(&opening.config)).await;
+        connected.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Cold)?;
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());
         if shared.lives.own().is_some() {
@@ -411,6 +420,7 @@ impl Shared {
     fn stop(&self) {
         if !self.stopping.send_replace(true) {
             self.end_faults(None);
+            self.cold.stop();
             // Each says itself when nothing waits there any more.
             self.unfinished.iter().for_each(|waiting| waiting.store(1, Ordering::Relaxed));
             for shard in &self.shards {
@@ -463,14 +473,14 @@ pub fn warnings(config: &NodeConfig) -> Vec<String> {
     found
 }
 
-/// Reads what a start would read, certificates, keys and token keys, and starts nothing. Errors: as a start's.
+/// Reads what a start would read, certificates, keys and token keys, asks Cassandra if it is used, and starts nothing. Errors: as a start's.
 pub fn check(config: &NodeConfig) -> Result<(), StartError> {
     config.validate().map_err(StartError::Config)?;
     Certificates::load(config).map_err(StartError::Tls)?;
-    match &config.security.token_key_file {
-        Some(file) => token_keys::read_operators(file).map(|_| ()).map_err(StartError::TokenKeys),
-        None => Ok(()),
+    if let Some(file) = &config.security.token_key_file {
+        token_keys::read_operators(file).map_err(StartError::TokenKeys)?;
     }
+    cold::probe(config).map_err(StartError::Cold)
 }
 
 /// Tells the operator where replicas do not buy what they are for.

@@ -3,6 +3,7 @@
 use crate::access::Started;
 use crate::attention::Attention;
 use crate::clocks::Clocks;
+use crate::cold::Cold;
 use crate::config::NodeConfig;
 use crate::console::designer::Desk;
 use crate::descriptors::{self, Reserve};
@@ -104,6 +105,8 @@ pub(crate) struct Shared {
     _descriptors: Reserve,
     /// The disk under the data directory, if there is one.
     pub(crate) space: Option<Arc<Space>>,
+    /// Where chains are that are neither in memory nor in the data directory.
+    pub(crate) cold: Cold,
     pub(crate) monitors: Monitors,
     /// What answers the console's page *Designer*, if this node offers it.
     pub(crate) designer: OnceLock<Desk>,
@@ -187,6 +190,7 @@ impl Shared {
             opened: AtomicUsize::new(0),
             _descriptors,
             space,
+            cold: Cold::default(),
             designer: OnceLock::new(),
         }
     }

@@ -161,6 +161,7 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     members(config, &data_centers)?;
     service_levels(config)?;
     keyspaces(config)?;
+    super::cassandra::validate(config)?;
     reserved(config, &data_centers)?;
     limits(&config.limits)?;
     security(config)?;

@@ -1,10 +1,12 @@
 //! A node's configuration: one TOML file, its defaults, and what is wrong with it in words.
 
+mod cassandra;
 mod check;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
+pub use cassandra::{CassandraConfig, ColdConfig, ConsistencyConfig};
 pub use check::{ConfigError, check, check_name, read};
 
 use rheostat_core::ids::PartitionId;
@@ -58,6 +60,9 @@ pub struct NodeConfig {
     /// Service levels, by their names.
     #[serde(default, rename = "sla", skip_serializing_if = "BTreeMap::is_empty")]
     pub service_levels: BTreeMap<String, ServiceLevelConfig>,
+    /// Cassandra, for keyspaces whose cold chains are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cassandra: Option<CassandraConfig>,
     /// Passwords and certificates.
     #[serde(default)]
     pub security: Security,
@@ -163,6 +168,9 @@ pub struct KeyspaceConfig {
     /// How durable writes are before they are spoken of.
     #[serde(default)]
     pub durability: DurabilityConfig,
+    /// Where its version chains are that are not in memory.
+    #[serde(default)]
+    pub cold: ColdConfig,
     /// With durability `interval` and no other data center: the longest time between two flushes, in milliseconds.
     #[serde(default = "flush_interval_ms")]
     pub flush_interval_ms: u64,
@@ -533,6 +541,7 @@ impl NodeConfig {
             members: Vec::new(),
             keyspaces: Vec::new(),
             service_levels: BTreeMap::new(),
+            cassandra: None,
             security: Security::default(),
             users: Vec::new(),
             console: Console::default(),
@@ -583,7 +592,11 @@ impl NodeConfig {
                 (Some(_), Some(_)) => None,
             }
         };
-        ports.into_iter().filter_map(warning).collect()
+        let cassandra = self.cassandra.iter().flat_map(|cassandra| &cassandra.contact_points).find(|point| !is_loopback(point));
+        let plain = cassandra.map(|point| {
+            format!("cassandra.contact_points: {point} is spoken to without TLS: whoever reads the network along reads data and password")
+        });
+        ports.into_iter().filter_map(warning).chain(plain).collect()
     }
 
     /// The names of all data centers, in order.
@@ -608,6 +621,11 @@ impl NodeConfig {
             added: false,
         }]
     }
+}
+
+/// Whether `host:port` is on this machine for certain.
+fn is_loopback(point: &str) -> bool {
+    point.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback()) || point.starts_with("localhost:")
 }
 
 impl Member {

@@ -79,6 +79,11 @@ pub const KEYS: &[Key] = &[
         "string",
         "`always`: a reply waits for the disk. `interval`: the operating system has the write before the reply, the disk within the interval. `memory`: never on disk.",
     ),
+    key(
+        "keyspace[].cold",
+        "string",
+        "Where version chains are that are not in memory. `embedded`: in the data directory. `cassandra`: in the Cassandra or ScyllaDB of `[cassandra]`, so that the data directory has the log only (docs/cassandra.md); it takes a program built with the feature `cassandra`. Fixed once there is data.",
+    ),
     key("keyspace[].flush_interval_ms", "integer", "`interval` with one data center: longest time between two flushes, in milliseconds."),
     key(
         "keyspace[].link_flush_interval_ms",
@@ -155,6 +160,36 @@ pub const KEYS: &[Key] = &[
         "string",
         "A service level called NAME: what reads are to give, from best to least, such as `strong 200ms; causal 1s 20ms; eventual` (docs/service-levels.md).",
     ),
+    key(
+        "cassandra.contact_points",
+        "array of strings",
+        "Some nodes of Cassandra: `host:port`; the others are learned from them. No `[cassandra]`: there is none.",
+    ),
+    key("cassandra.keyspace", "string", "The keyspace there, for this cluster alone: a lower-case letter, then at most 47 of those, digits and `_`."),
+    key(
+        "cassandra.local_data_center",
+        "string",
+        "The data center there whose nodes are asked; the same on all nodes of a data center here. Absent: any.",
+    ),
+    key(
+        "cassandra.replication_factor",
+        "integer",
+        "The keyspace is made with so many replicas (`SimpleStrategy`) if it is missing. Absent, and `replication` too: it must be there.",
+    ),
+    key("cassandra.replication", "table", "The same with replicas for each data center there (`NetworkTopologyStrategy`): `{ dc1 = 3 }`."),
+    key("cassandra.user", "string", "The user there."),
+    key("cassandra.password", "string", "The user's password."),
+    key(
+        "cassandra.consistency",
+        "string",
+        "How many replicas answer for all: `one`, `local_quorum` or `quorum`. `local_quorum` decides who has a store in the local data center, the others among all.",
+    ),
+    key(
+        "cassandra.read_timeout_ms",
+        "integer",
+        "How long a read is tried, in milliseconds; 1 to 600000. Then the store ends, and is opened again. Writes are tried until they are done: the log grows meanwhile.",
+    ),
+    key("cassandra.open_timeout_ms", "integer", "How long connecting and the opening of a store are tried, in milliseconds; 1 to 600000."),
     key("security.password", "string", "What clients must say: RESP `AUTH`, gRPC and HTTP `authorization: Bearer`."),
     key("security.cluster_password", "string", "What nodes must say to each other."),
     key(
@@ -279,7 +314,7 @@ fn default_value(path: &str) -> Option<toml::Value> {
         }
     }
     // What the smallest example has to say is no default.
-    let given = ["sla.NAME.entries", "keyspace[].name", "keyspace[].protocol", "member[].name", "member[].data_center"];
+    let given = ["sla.NAME.entries", "keyspace[].name", "keyspace[].protocol", "member[].name", "member[].data_center", "cassandra.contact_points"];
     let named = path.starts_with("emulation.delay[].") && !path.ends_with("jitter_ms") && !path.ends_with("jitter_shape");
     let tls = path.starts_with("security.tls.") && !path.ends_with("require_client_certificate");
     (!given.contains(&path) && !named && !tls).then(|| value.clone())
@@ -299,6 +334,8 @@ fn example(whole: bool) -> NodeConfig {
         protocol = "example"
         [sla.NAME]
         entries = "eventual"
+        [cassandra]
+        contact_points = ["127.0.0.1:9042"]
         [security.tls]
         certificate = "node.pem"
         key = "node.key"
@@ -330,6 +367,12 @@ fn example(whole: bool) -> NodeConfig {
         let password_sha256 = super::Secret("0".repeat(64));
         let (keyspaces, prefixes) = (vec!["default".into()], vec!["app:".into()]);
         config.users = vec![super::UserConfig { name: "app".into(), password_sha256, role: super::Role::Read, keyspaces, prefixes }];
+        if let Some(cassandra) = &mut config.cassandra {
+            cassandra.local_data_center = Some("dc1".into());
+            cassandra.replication_factor = Some(1);
+            cassandra.replication = [("dc1".to_owned(), 3)].into();
+            (cassandra.user, cassandra.password) = (Some("rheostat".into()), Some(super::Secret("password".into())));
+        }
         config.limits = Limits::default();
         config.emulation.delays.iter_mut().for_each(|delay| delay.mbit_per_s = Some(8.0));
     }
@@ -366,7 +409,7 @@ mod tests {
     /// The paths of all keys in `value`.
     fn paths(value: &toml::Value, prefix: &str, found: &mut BTreeSet<String>) {
         match value {
-            toml::Value::Table(table) if !prefix.ends_with("options") => {
+            toml::Value::Table(table) if !prefix.ends_with("options") && prefix != "cassandra.replication" => {
                 for (name, value) in table {
                     paths(value, &if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, found);
                 }

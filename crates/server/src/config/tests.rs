@@ -209,3 +209,42 @@ fn open_doors_are_told() {
     assert_eq!(config.warnings().len(), 1, "the peers' port still has no password");
     assert_eq!(config.listen.to_string(), "RESP 10.0.0.1:1, peers [::]:2");
 }
+
+#[test]
+fn what_cassandra_needs_is_said() {
+    let with = |keyspace: &str, rest: &str| {
+        let text = small().replace("[[keyspace]]\n", &format!("[[keyspace]]\n{keyspace}\n")).replace("[listen]\n", &format!("{rest}\n[listen]\n"));
+        NodeConfig::from_toml(&text).map_err(|error| error.to_string())
+    };
+    let error = |keyspace: &str, rest: &str| with(keyspace, rest).expect_err(rest);
+    let points = "contact_points = [\"127.0.0.1:9042\"]";
+    // The table alone does nothing.
+    assert!(!with("", &format!("[cassandra]\n{points}")).unwrap().uses_cassandra());
+    for (rest, reason) in [
+        ("[cassandra]\ncontact_points = []".to_owned(), "there is none"),
+        (format!("[cassandra]\n{points}\nuser = \"a\""), "user and password go together"),
+        (format!("[cassandra]\n{points}\nreplication_factor = 1\nreplication = {{ a = 1 }}"), "one of them is enough"),
+        (format!("[cassandra]\n{points}\nread_timeout_ms = 0"), "not from 1 to 600000"),
+        (format!("[cassandra]\n{points}\nconsistency = \"all\""), "local_quorum"),
+    ] {
+        let error = error("", &rest);
+        assert!(error.contains(reason), "{error}");
+    }
+    if cfg!(feature = "cassandra") {
+        let there = "cold = \"cassandra\"";
+        assert!(error(there, "data_dir = \"data\"").contains("a table [cassandra]"));
+        assert!(error(there, &format!("[cassandra]\n{points}")).contains("it takes a data_dir"));
+        let error = error("", "[cassandra]\ncontact_points = [\"db\"]");
+        assert!(error.contains("host:port"), "{error}");
+        let on_disk = format!("{there}\ndurability = \"always\"");
+        let text = small()
+            .replace("node = ", "data_dir = \"data\"\nnode = ")
+            .replace("[[keyspace]]\n", &format!("[cassandra]\n{points}\n[[keyspace]]\n{on_disk}\n"));
+        let config = NodeConfig::from_toml(&text).unwrap();
+        assert!(config.uses_cassandra() && config.warnings().is_empty());
+        let elsewhere = NodeConfig::from_toml(&text.replace("127.0.0.1:9042", "10.0.0.1:9042")).unwrap();
+        assert!(elsewhere.warnings().iter().any(|warning| warning.contains("without TLS")));
+    } else {
+        assert!(error("cold = \"cassandra\"", "data_dir = \"data\"").contains("--features cassandra"));
+    }
+}

@@ -5,6 +5,7 @@ use super::mailbox::{Control, Mailbox};
 use super::recovery::Recovery;
 use super::seats::Stay;
 use super::{ReplicaIndex, Shard, Slot, turn};
+use crate::cold;
 use crate::connection;
 use crate::descriptors::{self, Place as Descriptor};
 use crate::folder;
@@ -211,6 +212,11 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     if place.data_centers == 1 || info.span == Span::Everywhere {
         // Nobody ships them.
         disk.own_cache_bytes = 0;
+    }
+    if let Some(folder) = &folder {
+        let there = shared.config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str());
+        cold::claim(folder, keyspace.cold, there)?;
+        disk.engines = shared.cold.engines(keyspace.cold);
     }
     let began_us = shared.clocks.monotonic_us();
     let _telling = folder.as_ref().map(|_| Telling::new(format!("keyspace {}, partition server {server}", keyspace.name)));

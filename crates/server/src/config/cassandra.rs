@@ -1,0 +1,133 @@
+//! Where cold chains are kept, and where Cassandra is.
+
+use super::check::check;
+use super::{ConfigError, DurabilityConfig, NodeConfig, Secret};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where a keyspace's version chains are that are not in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ColdConfig {
+    /// In the data directory, beside the log.
+    #[default]
+    Embedded,
+    /// In Cassandra or ScyllaDB, `[cassandra]`.
+    Cassandra,
+}
+
+/// How many replicas answer for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConsistencyConfig {
+    /// One.
+    One,
+    /// A majority in the local data center.
+    #[default]
+    LocalQuorum,
+    /// A majority of all.
+    Quorum,
+}
+
+/// Cassandra, as this node reaches it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CassandraConfig {
+    /// Some of its nodes, `host:port`.
+    pub contact_points: Vec<String>,
+    /// The keyspace there.
+    #[serde(default = "keyspace")]
+    pub keyspace: String,
+    /// The data center there whose nodes are asked. Absent: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_data_center: Option<String>,
+    /// With how many replicas the keyspace is made if it is missing, wherever they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication_factor: Option<u32>,
+    /// The same, by data center there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replication: BTreeMap<String, u32>,
+    /// The user there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The user's password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// Of reads and writes.
+    #[serde(default)]
+    pub consistency: ConsistencyConfig,
+    /// How long a read is tried, in milliseconds.
+    #[serde(default = "read_timeout_ms")]
+    pub read_timeout_ms: u64,
+    /// How long connecting and the opening of a store are tried, in milliseconds.
+    #[serde(default = "open_timeout_ms")]
+    pub open_timeout_ms: u64,
+}
+
+fn keyspace() -> String {
+    "rheostat".into()
+}
+
+fn read_timeout_ms() -> u64 {
+    10_000
+}
+
+fn open_timeout_ms() -> u64 {
+    30_000
+}
+
+/// Errors: the first thing that is wrong with it, or with a keyspace that is kept there.
+pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
+    let there = |index: usize| config.keyspaces[index].cold == ColdConfig::Cassandra;
+    for index in (0..config.keyspaces.len()).filter(|index| there(*index)) {
+        let key = format!("keyspace[{index}].cold");
+        check(cfg!(feature = "cassandra"), &key, || {
+            "this program was built without Cassandra: build it with `cargo build --release --features cassandra`".into()
+        })?;
+        check(config.cassandra.is_some(), &key, || "a table [cassandra] must say where Cassandra is".into())?;
+        let on_disk = config.data_dir.is_some() && config.keyspaces[index].durability != DurabilityConfig::Memory;
+        check(on_disk, &key, || "a log on disk goes before it: it takes a data_dir, and a durability other than memory".into())?;
+    }
+    let Some(cassandra) = &config.cassandra else { return Ok(()) };
+    check(!cassandra.contact_points.is_empty(), "cassandra.contact_points", || "there is none".into())?;
+    check(cassandra.replication_factor.is_none() || cassandra.replication.is_empty(), "cassandra.replication_factor", || {
+        "cassandra.replication says it too, by data center: one of them is enough".into()
+    })?;
+    check(cassandra.user.is_some() == cassandra.password.is_some(), "cassandra.user", || "user and password go together".into())?;
+    for (key, value) in [("read_timeout_ms", cassandra.read_timeout_ms), ("open_timeout_ms", cassandra.open_timeout_ms)] {
+        check((1..=600_000).contains(&value), format!("cassandra.{key}"), || format!("{value} is not from 1 to 600000"))?;
+    }
+    #[cfg(feature = "cassandra")]
+    cassandra.settings().check().map_err(|error| ConfigError::at("cassandra", error.to_string()))?;
+    Ok(())
+}
+
+#[cfg(feature = "cassandra")]
+impl CassandraConfig {
+    /// As the driver takes them.
+    pub(crate) fn settings(&self) -> rheostat_cql::Settings {
+        use rheostat_cql::{Consistency, Replication, Settings};
+        use std::time::Duration;
+        let by_place: Vec<(String, u32)> = self.replication.iter().map(|(name, replicas)| (name.clone(), *replicas)).collect();
+        Settings {
+            replication: self.replication_factor.map(Replication::Simple).or((!by_place.is_empty()).then_some(Replication::Network(by_place))),
+            local_data_center: self.local_data_center.clone(),
+            credentials: self.user.clone().zip(self.password.as_ref().map(|password| password.0.clone())),
+            consistency: match self.consistency {
+                ConsistencyConfig::One => Consistency::One,
+                ConsistencyConfig::LocalQuorum => Consistency::LocalQuorum,
+                ConsistencyConfig::Quorum => Consistency::Quorum,
+            },
+            read_timeout: Duration::from_millis(self.read_timeout_ms),
+            open_timeout: Duration::from_millis(self.open_timeout_ms),
+            ..Settings::new(self.contact_points.clone(), self.keyspace.clone())
+        }
+    }
+}
+
+impl NodeConfig {
+    /// Whether some keyspace's cold chains are in Cassandra.
+    pub fn uses_cassandra(&self) -> bool {
+        self.keyspaces.iter().any(|keyspace| keyspace.cold == ColdConfig::Cassandra)
+    }
+}
