@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
     *) echo "build.sh: unknown argument $1" >&2; exit 2 ;;
   esac
 done
-[ -x "$binary" ] || { echo "build.sh: there is no program $binary; build it (cargo build --profile dist), or name one with --binary" >&2; exit 1; }
+[ -x "$binary" ] || { echo "build.sh: there is no program $binary; build it (cargo build --profile dist --features rheostat/cassandra), or name one with --binary" >&2; exit 1; }
 
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT

@@ -13,8 +13,8 @@ pub enum Format {
     Json,
 }
 
-/// The store's engine says only what is wrong, unless RHEOSTAT_LOG asks for more.
-const ENGINE: &str = "fjall=error,lsm_tree=error,value_log=error";
+/// The store's engine says only what is wrong, unless RHEOSTAT_LOG asks for more. Of Cassandra's driver nothing: what is wrong there is told by those who use it.
+const ENGINE: &str = "fjall=error,lsm_tree=error,value_log=error,scylla=off";
 
 /// Starts logging. What is logged: the environment variable RHEOSTAT_LOG (as in `info,rheostat_server=debug`), else `default`.
 ///

@@ -168,7 +168,9 @@ impl Calls {
             .connection_timeout(ATTEMPT)
             .keepalive_interval(ATTEMPT)
             .keepalive_timeout(ATTEMPT)
-            .fetch_schema_metadata(false)
+            // Which nodes have a key follows from how its keyspace is replicated.
+            .keyspaces_to_fetch([&settings.keyspace])
+            .fetch_full_schema_metadata(false)
             .schema_agreement_timeout(ATTEMPT * 2);
         if let Some((user, password)) = &settings.credentials {
             builder = builder.user(user, password);

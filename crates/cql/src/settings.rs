@@ -40,7 +40,7 @@ pub struct Settings {
     pub credentials: Option<(String, String)>,
     /// Of reads and writes. Conditions are decided in the local data center for `LocalQuorum`, else among all.
     pub consistency: Consistency,
-    /// How long a read is tried. Default 10 s.
+    /// How long a read is tried. Default 5 s.
     pub read_timeout: Duration,
     /// How long connecting and the opening of a store are tried. Default 30 s.
     pub open_timeout: Duration,
@@ -56,7 +56,7 @@ impl Settings {
             local_data_center: None,
             credentials: None,
             consistency: Consistency::default(),
-            read_timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(5),
             open_timeout: Duration::from_secs(30),
         }
     }

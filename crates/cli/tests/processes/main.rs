@@ -14,6 +14,8 @@ mod support;
 mod archive;
 mod backup;
 mod cluster;
+#[cfg(feature = "cassandra")]
+mod cold;
 mod descriptors;
 mod drain;
 mod failover;

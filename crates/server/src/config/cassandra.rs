@@ -69,7 +69,7 @@ fn keyspace() -> String {
 }
 
 fn read_timeout_ms() -> u64 {
-    10_000
+    5_000
 }
 
 fn open_timeout_ms() -> u64 {

@@ -1,0 +1,150 @@
+//! A node whose cold chains are in a real Cassandra: more data than memory, a kill, a Cassandra that is away, and a configuration that was changed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const KEYS: usize = 12_000;
+const IN_A_PIPELINE: usize = 500;
+
+/// Ends the process whatever the test comes to.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn script(command: &str, folder: &Path) -> Output {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cassandra/cassandra.sh");
+    let with = std::process::id().to_string();
+    Command::new(script).arg(command).arg(folder).env("CASSANDRA_WITH", with).stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap()
+}
+
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A client that is served.
+fn served(address: SocketAddr) -> BufReader<TcpStream> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(stream) = TcpStream::connect(address) {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut client = BufReader::new(stream);
+            let mut line = String::new();
+            if client.get_mut().write_all(b"PING\r\n").and_then(|()| client.read_line(&mut line)).is_ok() && line == "+PONG\r\n" {
+                return client;
+            }
+        }
+        assert!(Instant::now() < until, "{address} does not serve");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn value(key: usize) -> String {
+    format!("{key:01000}")
+}
+
+/// Writes keys. What is refused since memory is full is sent again: what is in it is on its way to Cassandra.
+fn set(client: &mut BufReader<TcpStream>, keys: std::ops::Range<usize>) {
+    let mut line = String::new();
+    let until = Instant::now() + PATIENCE;
+    for from in keys.clone().step_by(IN_A_PIPELINE) {
+        let mut some: Vec<usize> = (from..(from + IN_A_PIPELINE).min(keys.end)).collect();
+        while !some.is_empty() {
+            let requests: String = some.iter().map(|key| format!("SET key:{key} {}\r\n", value(*key))).collect();
+            client.get_mut().write_all(requests.as_bytes()).unwrap();
+            some.retain(|key| {
+                line.clear();
+                client.read_line(&mut line).unwrap();
+                assert!(line == "+OK\r\n" || line.starts_with("-BUSY"), "key {key}: {line}");
+                line.starts_with("-BUSY")
+            });
+            assert!(Instant::now() < until, "memory stays full");
+            std::thread::sleep(Duration::from_millis(if some.is_empty() { 0 } else { 100 }));
+        }
+    }
+}
+
+fn get(client: &mut BufReader<TcpStream>, keys: std::ops::Range<usize>) {
+    let mut line = String::new();
+    for from in keys.clone().step_by(IN_A_PIPELINE) {
+        let some = from..(from + IN_A_PIPELINE).min(keys.end);
+        let requests: String = some.clone().map(|key| format!("GET key:{key}\r\n")).collect();
+        client.get_mut().write_all(requests.as_bytes()).unwrap();
+        for key in some {
+            for expected in ["$1000\r\n".to_owned(), value(key) + "\r\n"] {
+                line.clear();
+                client.read_line(&mut line).unwrap();
+                assert!(line == expected, "key {key}: {line}");
+            }
+        }
+    }
+}
+
+fn serve(config: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat"));
+    command.arg("serve").arg("--config").arg(config).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn more_data_than_memory_is_in_cassandra() {
+    let folder = tempfile::tempdir().unwrap();
+    let cassandra = folder.path().join("cassandra");
+    let started = script("start", &cassandra);
+    if started.status.code() == Some(77) {
+        eprintln!("not tested, for want of a Cassandra");
+        return;
+    }
+    assert!(started.status.success());
+    let address = String::from_utf8(started.stdout).unwrap().trim().to_owned();
+    let (resp, config, data) = (free_port(), folder.path().join("node.toml"), folder.path().join("data"));
+    let text = format!(
+        "cluster = \"cold\"\nnode = \"a\"\ndata_center = \"here\"\npartitions = 2\ndata_dir = {data:?}\n[listen]\nresp = \"{resp}\"\n\
+         [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ncold = \"cassandra\"\n[limits]\nmemory_bytes = 16777216\nmax_request_bytes = 1048576\n\
+         [cassandra]\ncontact_points = [\"{address}\"]\nreplication_factor = 1\nopen_timeout_ms = 5000\nread_timeout_ms = 60000\n"
+    );
+    std::fs::write(&config, &text).unwrap();
+    let run = || Server(serve(&config).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let server = run();
+    let mut client = served(resp);
+    set(&mut client, 0..KEYS);
+    get(&mut client, 0..KEYS);
+    // A kill: nobody stops, nothing is flushed.
+    drop(server);
+    let server = run();
+    let mut client = served(resp);
+    get(&mut client, 0..KEYS);
+    // Cassandra comes back, and is found again.
+    assert!(script("kill", &cassandra).status.success());
+    assert!(script("start", &cassandra).status.success());
+    set(&mut client, KEYS..KEYS + 1000);
+    get(&mut client, 0..KEYS + 1000);
+    drop(server);
+    let stores: Vec<_> =
+        std::fs::read_dir(data.join("default")).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.join("log").is_dir()).collect();
+    assert_eq!(stores.len(), 2);
+    assert!(stores.iter().all(|store| !store.join("engine").exists()), "the data directory has the log only");
+
+    // A store stays where it was made, and what cannot be reached is named.
+    std::fs::write(&config, text.replace("cold = \"cassandra\"\n", "")).unwrap();
+    let refused = serve(&config).output().unwrap();
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("cold chains are in cassandra, keyspace rheostat"), "{why}");
+    std::fs::write(&config, &text).unwrap();
+    let checked = serve(&config).arg("--check").output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    assert!(script("stop", &cassandra).status.success());
+    for arguments in [&["--check"][..], &[]] {
+        let refused = serve(&config).args(arguments).output().unwrap();
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && why.contains(&format!("no Cassandra could be used at {address}")), "{why}");
+    }
+}
