@@ -52,12 +52,17 @@ impl FlushJob {
 }
 
 /// A read of what is on disk only, to be run on any thread; it blocks.
-pub struct ReadJob(pub Box<dyn FnOnce() -> ReadDone + Send>);
+pub struct ReadJob {
+    /// Reads.
+    pub read: Box<dyn FnOnce() -> ReadDone + Send>,
+    /// What it reads is over a network: it may take long, and no other store's reads should wait for it.
+    pub is_far: bool,
+}
 
 impl ReadJob {
     /// Reads.
     pub fn run(self) -> ReadDone {
-        (self.0)()
+        (self.read)()
     }
 }
 
@@ -66,7 +71,7 @@ impl ReadJob {
 pub struct ReadDone {
     /// The job's number.
     pub job: u64,
-    /// Keys and their chains, in the store's own form; `None` for a key that is not there. Errors: the disk's.
+    /// Keys and their chains, in the store's own form; `None` for a key that is not there. Errors: the disk's; `TimedOut` if it can be asked again.
     pub found: std::io::Result<Vec<(Key, Option<Vec<u8>>)>>,
 }
 
@@ -270,7 +275,7 @@ pub trait Store<M>: Send {
         None
     }
 
-    /// Takes in what a [`ReadJob`] has read. If it could not read, [`Store::readable`] says so from now on.
+    /// Takes in what a [`ReadJob`] has read. If it could not read, [`Store::readable`] says so from now on, but for what can be asked again.
     fn end_read(&mut self, _read: ReadDone) {}
 
     /// Number of keys that [`Store::collect_some`] may find something in, or bring into memory after a start.

@@ -222,7 +222,7 @@ impl Node {
         let (admin_meanwhile, resp_meanwhile) = (listens(&admin), listens(&resp));
         let mut acceptors = Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
-        let (disk, threads) = Disk::start(&name).map_err(StartError::Thread)?;
+        let (disk, threads) = Disk::start(&name, shared.config.uses_cassandra()).map_err(StartError::Thread)?;
         let mut node = Node { config: told, router: router.clone(), addresses, threads, front: None, stop_front: watch::Sender::new(false) };
         if let Some(inbox) = shared.monitors.take_inbox() {
             let shared = shared.clone();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Keys with their values.
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// An engine, open. Errors are its disk's, or those of the way to it; `InvalidData` if it is damaged. All calls block.
+/// An engine, open. Errors are its disk's, or those of the way to it; `InvalidData` if it is damaged, `TimedOut` if it does not answer and can be asked again. All calls block.
 pub trait Engine: Send + Sync {
     /// The record `name` as it was kept last, if it ever was.
     fn record(&self, name: &str) -> io::Result<Option<Vec<u8>>>;

@@ -357,7 +357,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         cold.last += 1;
         let job = cold.last;
         cold.under_way.push((job, std::mem::take(&mut cold.wanted)));
-        Some(ReadJob(Box::new(move || ReadDone { job, found: Ok(Vec::new()) })))
+        Some(ReadJob { read: Box::new(move || ReadDone { job, found: Ok(Vec::new()) }), is_far: false })
     }
 
     fn end_read(&mut self, read: ReadDone) {

@@ -803,3 +803,27 @@ fn jobs_are_bounded() {
     read(&mut store);
     assert!(store.ready(&asked));
 }
+
+/// An engine that does not answer can be asked again: the store goes on with what it has in memory.
+#[test]
+fn a_job_that_has_waited_in_vain_is_tried_again() {
+    let fail = Arc::new(AtomicBool::new(true));
+    let hook = fail.clone();
+    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
+        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
+        if hit { Err(std::io::Error::from(std::io::ErrorKind::TimedOut)) } else { Ok(()) }
+    });
+    let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
+    let mut store = all_cold(&disk);
+    for _ in 0..3 {
+        assert!(!store.ready(&[b"k1"]));
+        store.collect_some(1000, &TestCut::upto(0));
+        read(&mut store);
+        store.readable().expect("nothing has failed");
+    }
+    append(&mut store, &put(id(500, 0), &["k1"]), true);
+    fail.store(false, Ordering::Relaxed);
+    assert!(!store.ready(&[b"k2"]));
+    read(&mut store);
+    assert!(store.ready(&[b"k2"]));
+}

@@ -14,7 +14,6 @@ mod support;
 mod archive;
 mod backup;
 mod cluster;
-#[cfg(feature = "cassandra")]
 mod cold;
 mod descriptors;
 mod drain;

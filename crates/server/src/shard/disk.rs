@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Threads that read, of a node. A disk serves some reads at the same time as fast as one.
+/// Threads that read, of a node: of its disk, which serves some reads at the same time as fast as one, and as many of what is over a network.
 const READERS: usize = 4;
 
 struct Flush {
@@ -28,14 +28,14 @@ struct Read {
 pub(crate) struct Disk {
     flushes: mpsc::Sender<Flush>,
     reads: mpsc::Sender<Read>,
+    far: Option<mpsc::Sender<Read>>,
 }
 
 impl Disk {
-    /// Starts the threads. Errors: the operating system has no more.
-    pub(crate) fn start(name: &str) -> io::Result<(Disk, Vec<JoinHandle<()>>)> {
+    /// Starts the threads; `far` says whether something will be read over a network. Errors: the operating system has no more.
+    pub(crate) fn start(name: &str, far: bool) -> io::Result<(Disk, Vec<JoinHandle<()>>)> {
         // Bounded by construction: a replica has at most one flush and a few reads under way.
         let (flushes, to_flush) = mpsc::channel::<Flush>();
-        let (reads, to_read) = mpsc::channel::<Read>();
         let flush = move || {
             for Flush { shard, replica, job } in to_flush {
                 let begun = Instant::now();
@@ -44,19 +44,9 @@ impl Disk {
             }
         };
         let mut threads = vec![std::thread::Builder::new().name(format!("{name}-flush")).spawn(flush)?];
-        let to_read = Arc::new(Mutex::new(to_read));
-        for _ in 0..READERS {
-            let to_read = to_read.clone();
-            // One thread waits for the next read, the others for their turn to wait.
-            let next = move || to_read.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let read = move || {
-                while let Ok(Read { shard, replica, job }) = next() {
-                    shard.control(Control::Read { replica, read: job.run() });
-                }
-            };
-            threads.push(std::thread::Builder::new().name(format!("{name}-read")).spawn(read)?);
-        }
-        Ok((Disk { flushes, reads }, threads))
+        let reads = readers(name, &mut threads)?;
+        let far = if far { Some(readers(name, &mut threads)?) } else { None };
+        Ok((Disk { flushes, reads, far }, threads))
     }
 
     /// Has `job` of `replica` done; `shard` is told when it is.
@@ -69,6 +59,25 @@ impl Disk {
     /// As [`Disk::flush`]. The threads end after all shards.
     pub(super) fn read(&self, shard: &ShardHandle, replica: ReplicaIndex, job: ReadJob) {
         // Whoever waits for it has a deadline.
-        drop(self.reads.send(Read { shard: shard.clone(), replica, job }));
+        let to = self.far.as_ref().filter(|_| job.is_far).unwrap_or(&self.reads);
+        drop(to.send(Read { shard: shard.clone(), replica, job }));
     }
+}
+
+/// Starts threads that read what is sent.
+fn readers(name: &str, threads: &mut Vec<JoinHandle<()>>) -> io::Result<mpsc::Sender<Read>> {
+    let (reads, to_read) = mpsc::channel::<Read>();
+    let to_read = Arc::new(Mutex::new(to_read));
+    for _ in 0..READERS {
+        let to_read = to_read.clone();
+        // One thread waits for the next read, the others for their turn to wait.
+        let next = move || to_read.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let read = move || {
+            while let Ok(Read { shard, replica, job }) = next() {
+                shard.control(Control::Read { replica, read: job.run() });
+            }
+        };
+        threads.push(std::thread::Builder::new().name(format!("{name}-read")).spawn(read)?);
+    }
+    Ok(reads)
 }

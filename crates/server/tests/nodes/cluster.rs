@@ -16,6 +16,7 @@ pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
         protocol: protocol.into(),
         replicas: 1,
         failover_ms: 400,
+        cold: Default::default(),
         durability: DurabilityConfig::Interval,
         flush_interval_ms: 100,
         link_flush_interval_ms: 2,

@@ -19,6 +19,9 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 /// Jobs of one store that may be under way.
 const MOST_JOBS: usize = 4;
 
+/// Keys that wait for a job, at most.
+const MOST_WANTED: usize = 16_384;
+
 /// Keys of one job, at most.
 const MOST_KEYS: usize = 128;
 
@@ -66,9 +69,9 @@ impl<M> Default for Reads<M> {
 }
 
 impl<M> Reads<M> {
-    /// `key` is to be read.
+    /// `key` is to be read, unless too many are: then it is for whoever asks for it again.
     pub(super) fn ask(&mut self, key: &[u8]) {
-        if !self.asked.contains(key) {
+        if !self.asked.contains(key) && self.wanted.len() < MOST_WANTED {
             let key = Key::from(key);
             self.asked.insert(key.clone());
             self.wanted.push(key);
@@ -137,25 +140,26 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (engine, options) = (self.cold.reader(), self.options.clone());
         let reads = &mut self.reads;
-        let job = if !reads.wanted.is_empty() {
+        let is_far = options.engines.is_some();
+        let read = if !reads.wanted.is_empty() {
             let keys: Vec<Key> = reads.wanted.drain(..reads.wanted.len().min(MOST_KEYS)).collect();
             reads.jobs.push(Job { number, keys: keys.clone(), walk: 0 });
-            ReadJob(Box::new(move || {
+            Box::new(move || {
                 let found = options.ask(IoOperation::Read).and_then(|()| cold::read(&*engine, &keys));
                 ReadDone { job: number, found: found.map(|values| keys.into_iter().zip(values).collect()) }
-            }))
+            }) as Box<dyn FnOnce() -> ReadDone + Send>
         } else if reads.walk > 0 && reads.walked.is_none() {
             let (walk, after) = (std::mem::take(&mut reads.walk), reads.walked_to.clone());
             reads.jobs.push(Job { number, keys: Vec::new(), walk });
-            ReadJob(Box::new(move || {
+            Box::new(move || {
                 let found = options.ask(IoOperation::Read).and_then(|()| cold::walk(&*engine, after.as_ref(), walk));
                 ReadDone { job: number, found: found.map(|some| some.into_iter().map(|(key, value)| (key, Some(value))).collect()) }
-            }))
+            })
         } else {
             return None;
         };
         self.chains.remember_what_leaves(number);
-        Some(job)
+        Some(ReadJob { read, is_far })
     }
 
     /// See `Store::end_read`.
@@ -167,6 +171,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         }
         let decoded = found.and_then(|found| found.into_iter().map(decoded).collect::<io::Result<Vec<(Key, Vec<Version<M>>)>>>());
         match decoded {
+            // Who still waits asks again.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             Err(error) => drop(self.cannot_read(&error)),
             Ok(found) if walk > 0 => {
                 let ends = found.len() < walk;
