@@ -35,9 +35,8 @@ classpath() {
 alive() { [ -r "/proc/$1/stat" ] && [ "$(sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 1)" != Z ]; }
 
 end() {
-  [ -s "$folder/pid" ] || return 0
-  local pid
-  pid=$(cat "$folder/pid")
+  local pid=${2:-}
+  [ -n "$pid" ] || { [ -s "$folder/pid" ] && pid=$(cat "$folder/pid"); } || return 0
   # The number may be another's by now.
   if alive "$pid" && tr '\0' '\n' < "/proc/$pid/cmdline" | grep -xF -- "-Dcassandra.storagedir=$folder/data" > /dev/null; then
     kill "$1" "$pid"
@@ -63,7 +62,8 @@ free_port() {
 watch() {
   trap '' HUP INT
   while alive "$CASSANDRA_WITH"; do sleep 0.5; done
-  end -KILL
+  # The folder may be gone already.
+  end -KILL "$pid"
   rm -rf "$folder"
 }
 

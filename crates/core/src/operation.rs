@@ -674,9 +674,10 @@ impl Operation {
         matches!(self, Operation::Transact { actions, .. } if actions.iter().any(|action| matches!(action, Action::Get(_))))
     }
 
-    /// Calls `each` with the keys that it names: what it reads and what it writes, some of them perhaps twice.
+    /// Calls `each` with the keys that it reads or writes, some of them perhaps twice. Not with one that is looked at only ([`Operation::Explain`]): that changes nothing, nor what is in memory.
     pub fn for_each_key(&self, mut each: impl FnMut(&Key)) {
         match self {
+            Operation::Explain { .. } => {}
             Operation::ReadTransaction { keys, .. } => keys.iter().for_each(each),
             Operation::Put { items, .. } => items.iter().for_each(|item| each(&item.key)),
             Operation::PutIf { items, guards, .. } => {

@@ -57,6 +57,20 @@ impl World<'_> {
         Some(execution)
     }
 
+    /// As [`World::run_at`], what is told at once; who would have to wait gives up.
+    fn see_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
+        match self.run_at(server, operation)? {
+            Execution::Done { outcome, .. } => Some(outcome),
+            Execution::Waiting(op) => {
+                self.awaited.remove(&(server, op));
+                if let Some(node) = &mut self.servers[server].node {
+                    node.server().abandon(op);
+                }
+                None
+            }
+        }
+    }
+
     /// As [`World::run_at`], and waits for the outcome, for `patience_us` at most.
     pub(crate) fn ask_at(&mut self, server: ServerIndex, operation: Operation, patience_us: u64) -> Option<Outcome> {
         match self.run_at(server, operation)? {
@@ -210,14 +224,11 @@ impl World<'_> {
         if self.decides && self.plan.counters[counter].is_made() {
             // What is here has been decided, and whoever owns the counter knows it.
             let get = Operation::Get { key: self.counter_key(counter), dial: Dial::at(Level::Eventual) };
-            return matches!(self.run_at(server, get), Some(Execution::Done { outcome: Outcome::Read(Read { value: Some(_), .. }, _), .. }));
+            return matches!(self.see_at(server, get), Some(Outcome::Read(Read { value: Some(_), .. }, _)));
         }
         let call = CounterCall::Look { key: self.counter_key(counter) };
         !self.plan.counters[counter].is_made()
-            || matches!(
-                self.run_at(server, Operation::Counter { call, dial: Dial::default() }),
-                Some(Execution::Done { outcome: Outcome::Counter(_), .. })
-            )
+            || matches!(self.see_at(server, Operation::Counter { call, dial: Dial::default() }), Some(Outcome::Counter(_)))
     }
 
     /// Asks `server` for an operation on counters, once it knows them.

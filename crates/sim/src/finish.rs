@@ -11,6 +11,7 @@ use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::link::OUT_OF_REACH_FOR_LONG_US;
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::replica::{Execution, Outbox};
 use rheostat_core::slots::slot;
 use rheostat_core::store::StoreStats;
 use rheostat_core::version::{Key, VersionId};
@@ -253,7 +254,7 @@ impl World<'_> {
                 if self.servers[server].node.is_none() {
                     continue;
                 }
-                match self.look_at(server, get) {
+                match self.ask_last(server, get) {
                     Some(Outcome::Read(read, _)) => {
                         let observed = self.observe(&read);
                         self.servers[server].live_keys += u64::from(self.servers[server].id == id && observed.value.is_some());
@@ -412,8 +413,19 @@ impl World<'_> {
         }
     }
 
-    /// What `server` answers to an operation that looks at what is there: at once, but for the disk.
+    /// What `server` answers to an operation that looks at what is there, and waits for nothing.
     pub(crate) fn look_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
+        let now = self.servers[server].clock.read(self.now_us);
+        let node = self.servers[server].node.as_mut()?;
+        let mut session = node.look().new_session();
+        match node.server().execute(now, operation, &mut session, &mut Outbox::default()) {
+            Execution::Done { outcome, .. } => Some(outcome),
+            Execution::Waiting(_) => None,
+        }
+    }
+
+    /// What `server` answers to a read when everything has arrived: at once, but for the disk.
+    pub(crate) fn ask_last(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
         let patience_us = if self.plan.cold > 0 { ANSWER_US } else { 0 };
         self.ask_at(server, operation, patience_us)
     }
