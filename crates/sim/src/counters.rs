@@ -115,8 +115,8 @@ impl World<'_> {
                 self.make_with_patience(counter, call);
                 continue;
             }
-            match self.run_at(server, Operation::Counter { call, dial: Dial::default() }) {
-                Some(Execution::Done { outcome: Outcome::Counter(_), .. }) => {}
+            match self.ask_alone(server, Operation::Counter { call, dial: Dial::default() }) {
+                Some(Outcome::Counter(_)) => {}
                 other => self.fail("counters", format!("counter {} is not made: {other:?}\n", what.name)),
             }
         }

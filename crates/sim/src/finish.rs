@@ -254,7 +254,7 @@ impl World<'_> {
                 if self.servers[server].node.is_none() {
                     continue;
                 }
-                match self.ask_last(server, get) {
+                match self.ask_alone(server, get) {
                     Some(Outcome::Read(read, _)) => {
                         let observed = self.observe(&read);
                         self.servers[server].live_keys += u64::from(self.servers[server].id == id && observed.value.is_some());
@@ -424,8 +424,8 @@ impl World<'_> {
         }
     }
 
-    /// What `server` answers to a read when everything has arrived: at once, but for the disk.
-    pub(crate) fn ask_last(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
+    /// What `server` answers to who asks it before all clients or after them: at once, but for the disk.
+    pub(crate) fn ask_alone(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
         let patience_us = if self.plan.cold > 0 { ANSWER_US } else { 0 };
         self.ask_at(server, operation, patience_us)
     }

@@ -12,7 +12,7 @@ use rheostat_core::TimestampVector;
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Failure, Operation, Outcome};
-use rheostat_core::replica::{Applied, Done, Execution, Membership, Outbox, PartitionServer, Status, Wanted};
+use rheostat_core::replica::{Applied, Done, Execution, Membership, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::session::Session;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::{FlushJob, Position, ReadDone, ReadJob, ScanPage};
@@ -49,8 +49,9 @@ pub(super) struct Gate<S> {
     pub(super) inner: S,
     place: Place,
     keys_of: KeysOf,
-    /// How long an operation may wait, in microseconds.
+    /// How long an operation may wait, in microseconds, and how many may.
     wait_us: u64,
+    most: usize,
     next_op: u64,
     /// In the order in which they came.
     waits: VecDeque<Waits>,
@@ -63,17 +64,31 @@ pub(super) struct Gate<S> {
     held: VecDeque<(Position, Done)>,
 }
 
+/// What a gate has of its server's configuration.
+pub(super) struct Bounds {
+    place: Place,
+    wait_us: u64,
+    most: usize,
+}
+
+impl From<&ReplicaConfig> for Bounds {
+    fn from(config: &ReplicaConfig) -> Bounds {
+        Bounds { place: config.place, wait_us: config.operation_timeout_us, most: config.max_waiting }
+    }
+}
+
 fn failed(op: OpId, failure: Failure, session: Session) -> Done {
     Done { op, outcome: Outcome::Failed(failure), session }
 }
 
 impl<S: PartitionServer> Gate<S> {
-    pub(super) fn new(inner: S, place: Place, wait_us: u64, keys_of: KeysOf) -> Gate<S> {
+    pub(super) fn new(inner: S, Bounds { place, wait_us, most }: Bounds, keys_of: KeysOf) -> Gate<S> {
         Gate {
             inner,
             place,
             keys_of,
             wait_us,
+            most,
             next_op: 0,
             waits: VecDeque::new(),
             frames: BTreeMap::new(),
@@ -99,6 +114,10 @@ impl<S: PartitionServer> Gate<S> {
         });
         if self.is_ready(&keys) {
             return self.inner.execute(now, operation, session, out);
+        }
+        if self.waits.len() >= self.most {
+            let busy = Failure::Busy(format!("{} operations wait for the disk", self.most));
+            return Execution::Done { outcome: Outcome::Failed(busy), after: Position(0) };
         }
         self.next_op += 1;
         let op = OpId(HERE | self.next_op);

@@ -136,8 +136,8 @@ impl<P: Protocol> Layers<P> {
         found: Recovered,
     ) -> Result<Box<dyn Stack>, String> {
         let place = config.place;
-        let wait_us = config.operation_timeout_us;
-        let server = Gate::new(server::<P>(config, &options, &counters, store.into(), found)?, place, wait_us, frame::keys::<P>);
+        let bounds = (&config).into();
+        let server = Gate::new(server::<P>(config, &options, &counters, store.into(), found)?, bounds, frame::keys::<P>);
         Ok(Box::new(Layers::<P> { server, options, counters, place }))
     }
 }

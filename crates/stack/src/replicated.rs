@@ -100,9 +100,9 @@ impl<P: Protocol> Replicated<P> {
             ));
         }
         let seat = SeatOf::<P> { options: options.clone(), counters: counters.clone(), holders: P::holders(&place, &options) };
-        let wait_us = config.operation_timeout_us;
+        let bounds = (&config).into();
         // What members tell each other is decided when it comes, and applied then.
-        let server = Gate::new(Replicas::new(seat, config, store, found)?, place, wait_us, |_, _, _, _| {});
+        let server = Gate::new(Replicas::new(seat, config, store, found)?, bounds, |_, _, _, _| {});
         Ok(Box::new(Replicated::<P> { server, options, counters, place }))
     }
 

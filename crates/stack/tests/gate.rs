@@ -21,7 +21,7 @@ impl Server {
     fn open(protocol: &str, at: ServerId, partitions: u16, durability: Durability) -> Server {
         let place = Place { server: at, data_centers: 2, partitions, replicas: 1 };
         let counters = Options { confirm: false, ..Options::default() };
-        let config = ReplicaConfig { durability, ..ReplicaConfig::new(place, KeyspaceId(0)) };
+        let config = ReplicaConfig { durability, max_waiting: 3, ..ReplicaConfig::new(place, KeyspaceId(0)) };
         let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config };
         let mut server = Server { stack: plan.open(Backing::SimulatedDisk { cold: 1 }).unwrap().0, now_us: 1_000_000, out: Outbox::default() };
         server.with(|stack, now, out| stack.server().start(now, out));
@@ -178,6 +178,23 @@ fn who_is_given_up_is_not_answered_and_who_waits_too_long_is() {
     assert!(matches!(&done[..], [done] if done.op == op && matches!(&done.outcome, Outcome::Failed(Failure::Timeout(_)))), "{done:?}");
     while server.read() {}
     assert!(server.done().is_empty(), "each is answered once");
+}
+
+#[test]
+fn so_many_may_wait_and_no_more() {
+    let mut server = Server::open("causal", here(), 1, Durability::Interval);
+    let mut session = server.stack.look().new_session();
+    for key in ["a", "b", "c"] {
+        server.waits(get(key), &mut session);
+    }
+    let refused = server.execute(get("d"), &mut session);
+    assert!(
+        matches!(&refused, Execution::Done { outcome: Outcome::Failed(Failure::Busy(why)), .. } if why == "3 operations wait for the disk"),
+        "{refused:?}"
+    );
+    while server.read() {}
+    assert_eq!(server.done().len(), 3);
+    server.waits(get("e"), &mut session);
 }
 
 /// A write is given up after it has been let in, before the disk has it: its caller hears nothing.

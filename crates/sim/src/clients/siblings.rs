@@ -95,7 +95,7 @@ impl World<'_> {
     /// What stands of `key` at `server`, alone, in the end.
     pub(crate) fn final_siblings(&mut self, server: ServerIndex, key: usize) {
         let name = Key::from(self.plan.keys[key].as_bytes());
-        let (dc, outcome) = (self.servers[server].id.dc, self.ask_last(server, Operation::Siblings { key: name, dial: alone() }));
+        let (dc, outcome) = (self.servers[server].id.dc, self.ask_alone(server, Operation::Siblings { key: name, dial: alone() }));
         match outcome {
             Some(Outcome::Siblings(reads, _)) => self.beside.finals.push((dc, KeyId(key as u32), values(&reads))),
             other => self.fail("progress", format!("the last look at {} came to {other:?}\n", self.plan.keys[key])),
