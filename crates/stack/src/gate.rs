@@ -47,11 +47,8 @@ type WaitingFrame = (Vec<u8>, Vec<Key>);
 /// A server behind its gate.
 pub(super) struct Gate<S> {
     pub(super) inner: S,
-    place: Place,
+    bounds: Bounds,
     keys_of: KeysOf,
-    /// How long an operation may wait, in microseconds, and how many may.
-    wait_us: u64,
-    most: usize,
     next_op: u64,
     /// In the order in which they came.
     waits: VecDeque<Waits>,
@@ -65,9 +62,12 @@ pub(super) struct Gate<S> {
 }
 
 /// What a gate has of its server's configuration.
+#[derive(Clone, Copy)]
 pub(super) struct Bounds {
     place: Place,
+    /// How long an operation may wait, in microseconds.
     wait_us: u64,
+    /// How many operations may wait.
     most: usize,
 }
 
@@ -82,13 +82,11 @@ fn failed(op: OpId, failure: Failure, session: Session) -> Done {
 }
 
 impl<S: PartitionServer> Gate<S> {
-    pub(super) fn new(inner: S, Bounds { place, wait_us, most }: Bounds, keys_of: KeysOf) -> Gate<S> {
+    pub(super) fn new(inner: S, bounds: Bounds, keys_of: KeysOf) -> Gate<S> {
         Gate {
             inner,
-            place,
+            bounds,
             keys_of,
-            wait_us,
-            most,
             next_op: 0,
             waits: VecDeque::new(),
             frames: BTreeMap::new(),
@@ -104,24 +102,25 @@ impl<S: PartitionServer> Gate<S> {
 
     /// Runs an operation where something is on disk only.
     #[cold]
-    fn execute_cold(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
+    fn execute_cold(&mut self, now: Now, mut operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
+        let Bounds { place, wait_us, most } = self.bounds;
         let mut keys = Vec::new();
         operation.for_each_key(|key| {
             // A transaction's other keys are read where they are.
-            if partition_of(key, self.place.partitions) == self.place.server.partition {
+            if partition_of(key, place.partitions) == place.server.partition {
                 keys.push(key.clone());
             }
         });
         if self.is_ready(&keys) {
             return self.inner.execute(now, operation, session, out);
         }
-        if self.waits.len() >= self.most {
-            let busy = Failure::Busy(format!("{} operations wait for the disk", self.most));
+        if self.waits.len() >= most {
+            let busy = Failure::Busy(format!("{most} operations wait for the disk"));
             return Execution::Done { outcome: Outcome::Failed(busy), after: Position(0) };
         }
         self.next_op += 1;
         let op = OpId(HERE | self.next_op);
-        let within_us = operation.within_us().map_or(self.wait_us, |within_us| u64::from(within_us).min(self.wait_us));
+        let within_us = operation.dial_mut().and_then(|dial| dial.within_us).map_or(wait_us, |within_us| u64::from(within_us).min(wait_us));
         let (began_us, deadline_us) = (now.monotonic_us, now.monotonic_us + within_us);
         self.waits.push_back(Waits { op, operation, session: session.clone(), keys, began_us, deadline_us });
         Execution::Waiting(op)
@@ -131,7 +130,7 @@ impl<S: PartitionServer> Gate<S> {
     #[cold]
     fn receive_cold(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
         let mut keys = Vec::new();
-        (self.keys_of)(&self.place, from, frame, &mut keys);
+        (self.keys_of)(&self.bounds.place, from, frame, &mut keys);
         let ready = self.is_ready(&keys);
         match self.frames.get_mut(&from) {
             None if ready => self.inner.receive(now, from, frame, out),

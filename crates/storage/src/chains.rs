@@ -17,7 +17,7 @@ const KEY_OVERHEAD: usize = 84;
 /// Estimated cost of a value beside its bytes: counters and the allocator's header.
 const VALUE_OVERHEAD: usize = 32;
 
-/// So many keys that have left memory are remembered before those that need not be are looked for.
+/// So many keys that have left memory are remembered before those that need not be are looked for; and twice as many as had to be the last time.
 const MOST_LEFT: usize = 1024;
 
 /// Keys whose chains are asked for together: as many as a processor waits for at once, and some.
@@ -219,6 +219,8 @@ struct Left {
     begun: u64,
     /// That number when the key left.
     keys: HashMap<Key, u64>,
+    /// How many of them had to be kept when that was last looked at.
+    kept: usize,
 }
 
 impl<M: Clone> Chains<M> {
@@ -464,7 +466,10 @@ impl<M: Clone> Chains<M> {
     /// Reads before `oldest` have ended; all, if there is none.
     pub(crate) fn forget_what_left(&mut self, oldest: Option<u64>) {
         match (oldest, &mut self.left) {
-            (Some(oldest), Some(left)) if left.keys.len() > MOST_LEFT => left.keys.retain(|_, begun| *begun >= oldest),
+            (Some(oldest), Some(left)) if left.keys.len() > MOST_LEFT.max(2 * left.kept) => {
+                left.keys.retain(|_, begun| *begun >= oldest);
+                left.kept = left.keys.len();
+            }
             (Some(_), _) => {}
             (None, left) => *left = None,
         }

@@ -1,7 +1,7 @@
 //! Rheostat's version stores: two drivers behind [`rheostat_core::store::Store`], and the suite that holds them to it.
 //!
 //! - [`MemoryStore`]: everything in memory, with a simulated disk for the simulator.
-//! - [`DiskStore`]: hot chains in memory, an append-only log on disk, and an embedded engine for what does not fit in memory.
+//! - [`DiskStore`]: hot chains in memory, an append-only log on disk, and an engine for what does not fit in memory.
 //! - [`engine`]: what the store on disk asks of the engine that has what does not fit in memory.
 //! - [`conformance`]: what any driver must do, as checks that any driver can run.
 

@@ -2,54 +2,22 @@
 
 #[path = "common/directory.rs"]
 mod directory;
+#[path = "common/disk.rs"]
+mod driver;
 #[path = "common/operation.rs"]
 mod operation;
 
-use directory::directory;
+use driver::{Disk, settle};
 use operation::operation;
 use proptest::prelude::*;
 use rheostat_core::slots::slot;
-use rheostat_core::store::{KeepAll, Recovered, Store};
+use rheostat_core::store::{KeepAll, Store};
 use rheostat_core::version::Value;
-use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, key, model, put, read, walk};
-use rheostat_storage::{DiskOptions, DiskStore, OpenError};
+use rheostat_storage::conformance::{self, Meta, TestCut, append, delete, flush, id, key, model, put, read, walk};
+use rheostat_storage::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tempfile::TempDir;
-
-struct Disk {
-    directory: TempDir,
-    options: DiskOptions,
-    /// Whether a restart is a graceful one, with a checkpoint.
-    graceful: bool,
-}
-
-impl Disk {
-    fn new(options: DiskOptions, graceful: bool) -> Disk {
-        Disk { directory: directory(), options, graceful }
-    }
-
-    fn open(&self) -> (DiskStore<Meta>, Recovered) {
-        DiskStore::open(self.directory.path(), self.options.clone()).expect("opens")
-    }
-}
-
-impl Driver for Disk {
-    type Store = DiskStore<Meta>;
-
-    fn create(&mut self) -> Self::Store {
-        self.open().0
-    }
-
-    fn restart(&mut self, mut store: Self::Store) -> Option<(Self::Store, Recovered)> {
-        store.write_through().expect("writes through");
-        if self.graceful {
-            store.checkpoint().expect("checkpoints");
-        }
-        drop(store);
-        Some(self.open())
-    }
-}
 
 /// Everything that can happen at a size happens at once: segments roll, checkpoints run, chains are evicted, links read from the log.
 fn tiny() -> DiskOptions {
@@ -92,14 +60,6 @@ proptest! {
     #[test]
     fn any_run_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..80), graceful: bool) {
         model::check(Disk::new(tiny(), graceful), &operations);
-    }
-}
-
-/// Background work until nothing changes any more.
-fn settle(store: &mut DiskStore<Meta>) {
-    store.checkpoint().expect("checkpoints");
-    for _ in 0..50 {
-        store.maintain().expect("maintains");
     }
 }
 
@@ -394,12 +354,9 @@ fn after_a_failure_nothing_is_written() {
     for failing in 0..3 {
         let fail = Arc::new(AtomicBool::new(false));
         let hook = fail.clone();
-        let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
-            let hit = matches!(
-                (failing, operation),
-                (0, rheostat_storage::IoOperation::Write) | (1, rheostat_storage::IoOperation::Sync) | (2, rheostat_storage::IoOperation::Engine)
-            );
-            if hit && hook.load(Ordering::Relaxed) { Err(std::io::Error::from(std::io::ErrorKind::StorageFull)) } else { Ok(()) }
+        let hook: IoHook = Arc::new(move |operation| {
+            let hit = matches!((failing, operation), (0, IoOperation::Write) | (1, IoOperation::Sync) | (2, IoOperation::Engine));
+            if hit && hook.load(Ordering::Relaxed) { Err(std::io::Error::from(ErrorKind::StorageFull)) } else { Ok(()) }
         });
         let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
         let (mut store, _) = disk.open();
@@ -412,7 +369,7 @@ fn after_a_failure_nothing_is_written() {
             1 => store.begin_flush().expect("a flush is due").run().expect_err("fails"),
             _ => store.checkpoint().expect_err("fails"),
         };
-        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
         fail.store(false, Ordering::Relaxed);
         let error = store.append(&put(id(3, 0), &["a"]), true, &KeepAll).expect_err("the store is closed for writing");
         assert!(error.to_string().contains("after an error of the disk"), "{error}");
@@ -425,15 +382,21 @@ fn after_a_failure_nothing_is_written() {
     }
 }
 
+/// A disk whose reads fail so while the switch, which stands thus at first, is on.
+fn reads_that_fail(kind: ErrorKind, on: bool) -> (Arc<AtomicBool>, IoHook) {
+    let fail = Arc::new(AtomicBool::new(on));
+    let hook = fail.clone();
+    let hook = move |operation| {
+        let hit = operation == IoOperation::Read && hook.load(Ordering::Relaxed);
+        if hit { Err(kind.into()) } else { Ok(()) }
+    };
+    (fail, Arc::new(hook))
+}
+
 /// A disk that cannot be read: the store says so instead of what it has found, and writes nothing more.
 #[test]
 fn what_cannot_be_read_is_said() {
-    let fail = Arc::new(AtomicBool::new(false));
-    let hook = fail.clone();
-    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
-        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
-        if hit { Err(std::io::Error::from(std::io::ErrorKind::InvalidData)) } else { Ok(()) }
-    });
+    let (fail, hook) = reads_that_fail(ErrorKind::InvalidData, false);
     type Look = fn(&mut DiskStore<Meta>) -> bool;
     let looks: [Look; 4] = [
         |store| store.latest(b"a", |_| true).is_none(),
@@ -640,12 +603,7 @@ fn an_entry_at_a_segments_end_outlives_checkpoints_after_a_restart() {
 /// Of a chain that lies partly in the log and partly in the engine, nothing is told while the engine cannot be read: a part is not the chain.
 #[test]
 fn a_chain_that_can_be_read_in_part_is_not_told() {
-    let fail = Arc::new(AtomicBool::new(false));
-    let hook = fail.clone();
-    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
-        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
-        if hit { Err(std::io::Error::from(std::io::ErrorKind::InvalidData)) } else { Ok(()) }
-    });
+    let (fail, hook) = reads_that_fail(ErrorKind::InvalidData, false);
     let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
     let (mut store, _) = disk.open();
     append(&mut store, &put(id(5, 0), &["a"]), true);
@@ -677,8 +635,8 @@ fn all_cold(disk: &Disk) -> DiskStore<Meta> {
 fn what_is_asked_for_comes_by_a_job() {
     let reads = Arc::new(AtomicUsize::new(0));
     let counted = reads.clone();
-    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
-        counted.fetch_add(usize::from(operation == rheostat_storage::IoOperation::Read), Ordering::Relaxed);
+    let hook: IoHook = Arc::new(move |operation| {
+        counted.fetch_add(usize::from(operation == IoOperation::Read), Ordering::Relaxed);
         Ok(())
     });
     let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
@@ -764,12 +722,7 @@ fn a_walk_brings_back_nothing_that_has_gone() {
 /// A job that cannot read ends the store, as a read does.
 #[test]
 fn a_job_that_cannot_read_is_said() {
-    let fail = Arc::new(AtomicBool::new(false));
-    let hook = fail.clone();
-    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
-        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
-        if hit { Err(std::io::Error::from(std::io::ErrorKind::InvalidData)) } else { Ok(()) }
-    });
+    let (fail, hook) = reads_that_fail(ErrorKind::InvalidData, false);
     let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
     let mut store = all_cold(&disk);
     fail.store(true, Ordering::Relaxed);
@@ -807,12 +760,7 @@ fn jobs_are_bounded() {
 /// An engine that does not answer can be asked again: the store goes on with what it has in memory.
 #[test]
 fn a_job_that_has_waited_in_vain_is_tried_again() {
-    let fail = Arc::new(AtomicBool::new(true));
-    let hook = fail.clone();
-    let hook: rheostat_storage::IoHook = Arc::new(move |operation| {
-        let hit = operation == rheostat_storage::IoOperation::Read && hook.load(Ordering::Relaxed);
-        if hit { Err(std::io::Error::from(std::io::ErrorKind::TimedOut)) } else { Ok(()) }
-    });
+    let (fail, hook) = reads_that_fail(ErrorKind::TimedOut, true);
     let disk = Disk::new(DiskOptions { io_hook: Some(hook), ..DiskOptions::default() }, false);
     let mut store = all_cold(&disk);
     for _ in 0..3 {

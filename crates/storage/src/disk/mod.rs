@@ -1,4 +1,4 @@
-//! The store on disk: chains in memory, an append-only log, and an embedded engine for what does not fit in memory.
+//! The store on disk: chains in memory, an append-only log, and an engine for what does not fit in memory.
 //!
 //! - [`format`], `log`, `mark`, `recovery`, `read`: the log: its bytes, appending and flushing, what is known to be flushed, opening, reading own updates back.
 //! - `cold`, `embedded`: the engine with the chains of the last checkpoint, and the thread that writes it; the engine beside the log.

@@ -9,7 +9,7 @@ use crate::chains::collectable;
 use rheostat_core::store::{Cut, ReadDone, ReadJob};
 use rheostat_core::version::{Key, Version};
 use rheostat_core::wire::Wire;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ const MOST_ABSENT: usize = 4096;
 /// What a store reads by jobs.
 pub(super) struct Reads<M> {
     /// Keys that are to be read.
-    wanted: Vec<Key>,
+    wanted: VecDeque<Key>,
     /// These, and those that are being read.
     asked: HashSet<Key>,
     /// Keys that are neither in memory nor in the engine.
@@ -64,7 +64,7 @@ struct Job {
 
 impl<M> Default for Reads<M> {
     fn default() -> Self {
-        Reads { wanted: Vec::new(), asked: HashSet::new(), absent: HashSet::new(), walk: 0, walked_to: None, walked: None, jobs: Vec::new() }
+        Reads { wanted: VecDeque::new(), asked: HashSet::new(), absent: HashSet::new(), walk: 0, walked_to: None, walked: None, jobs: Vec::new() }
     }
 }
 
@@ -74,7 +74,7 @@ impl<M> Reads<M> {
         if !self.asked.contains(key) && self.wanted.len() < MOST_WANTED {
             let key = Key::from(key);
             self.asked.insert(key.clone());
-            self.wanted.push(key);
+            self.wanted.push_back(key);
         }
     }
 
@@ -134,7 +134,9 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// See `Store::begin_read`.
     pub(super) fn next_read(&mut self) -> Option<ReadJob> {
-        if self.reads.jobs.len() >= MOST_JOBS || self.unreadable.is_some() {
+        // Asked at every turn, and mostly for nothing.
+        let walks = self.reads.walk > 0 && self.reads.walked.is_none();
+        if self.reads.wanted.is_empty() && !walks || self.reads.jobs.len() >= MOST_JOBS || self.unreadable.is_some() {
             return None;
         }
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -148,15 +150,13 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 let found = options.ask(IoOperation::Read).and_then(|()| cold::read(&*engine, &keys));
                 ReadDone { job: number, found: found.map(|values| keys.into_iter().zip(values).collect()) }
             }) as Box<dyn FnOnce() -> ReadDone + Send>
-        } else if reads.walk > 0 && reads.walked.is_none() {
+        } else {
             let (walk, after) = (std::mem::take(&mut reads.walk), reads.walked_to.clone());
             reads.jobs.push(Job { number, keys: Vec::new(), walk });
             Box::new(move || {
                 let found = options.ask(IoOperation::Read).and_then(|()| cold::walk(&*engine, after.as_ref(), walk));
                 ReadDone { job: number, found: found.map(|some| some.into_iter().map(|(key, value)| (key, Some(value))).collect()) }
             })
-        } else {
-            return None;
         };
         self.chains.remember_what_leaves(number);
         Some(ReadJob { read, is_far })

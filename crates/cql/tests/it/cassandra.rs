@@ -1,12 +1,10 @@
 //! A real Cassandra for tests: the one that `RHEOSTAT_CASSANDRA` names (`host:port`), else one that `examples/cassandra/cassandra.sh` starts for this process.
 
-#![allow(dead_code)]
-
+use crate::directory::directory;
 use rheostat_cql::{Cassandra, Consistency, Replication, Settings};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
-use tempfile::TempDir;
 
 /// A Cassandra that was started, and where its files are.
 pub struct Started {
@@ -47,12 +45,6 @@ impl Started {
     pub fn start_again(&self) {
         assert_eq!(script("start", &self.folder), (Some(0), self.address.clone()), "Cassandra starts again where it was");
     }
-}
-
-/// An empty directory, in memory where the system offers that.
-pub fn directory() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a directory")
 }
 
 pub fn settings(address: &str) -> Settings {

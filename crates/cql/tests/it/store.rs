@@ -1,52 +1,20 @@
 //! The store on disk with its chains in a real Cassandra, against the conformance suite; crashes, and two owners.
 
-mod common;
-#[path = "../../storage/tests/common/operation.rs"]
-mod operation;
-
-use common::{cassandra, directory};
-use operation::operation;
+use crate::cassandra::cassandra;
+use crate::driver::{Disk, settle};
+use crate::operation::operation;
 use proptest::prelude::*;
-use rheostat_core::store::{Recovered, Store};
+use rheostat_core::store::Store;
 use rheostat_core::version::Value;
 use rheostat_cql::Cassandra;
-use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, model, put, read, walk};
+use rheostat_storage::conformance::{self, TestCut, append, delete, flush, id, model, put, read, walk};
 use rheostat_storage::engine::Engines;
-use rheostat_storage::{DiskOptions, DiskStore};
+use rheostat_storage::DiskOptions;
 use std::sync::Arc;
-use tempfile::TempDir;
 
-struct Disk {
-    directory: TempDir,
-    options: DiskOptions,
-    graceful: bool,
-}
-
-impl Disk {
-    fn new(cassandra: &Arc<Cassandra>, options: DiskOptions, graceful: bool) -> Disk {
-        Disk { directory: directory(), options: DiskOptions { engines: Some(cassandra.clone()), ..options }, graceful }
-    }
-
-    fn open(&self) -> (DiskStore<Meta>, Recovered) {
-        DiskStore::open(self.directory.path(), self.options.clone()).expect("opens")
-    }
-}
-
-impl Driver for Disk {
-    type Store = DiskStore<Meta>;
-
-    fn create(&mut self) -> Self::Store {
-        self.open().0
-    }
-
-    fn restart(&mut self, mut store: Self::Store) -> Option<(Self::Store, Recovered)> {
-        store.write_through().expect("writes through");
-        if self.graceful {
-            store.checkpoint().expect("checkpoints");
-        }
-        drop(store);
-        Some(self.open())
-    }
+/// A store over `cassandra`, in a directory of its own.
+fn disk(cassandra: &Arc<Cassandra>, options: DiskOptions, graceful: bool) -> Disk {
+    Disk::new(DiskOptions { engines: Some(cassandra.clone()), ..options }, graceful)
 }
 
 /// Everything that can happen at a size happens at once.
@@ -57,13 +25,13 @@ fn tiny() -> DiskOptions {
 #[test]
 fn a_store_over_cassandra_conforms() {
     let Some(cassandra) = cassandra() else { return };
-    conformance::run(|| Disk::new(&cassandra, DiskOptions::default(), true));
+    conformance::run(|| disk(&cassandra, DiskOptions::default(), true));
 }
 
 #[test]
 fn a_store_over_cassandra_conforms_without_memory() {
     let Some(cassandra) = cassandra() else { return };
-    conformance::run(|| Disk::new(&cassandra, tiny(), false));
+    conformance::run(|| disk(&cassandra, tiny(), false));
 }
 
 proptest! {
@@ -72,23 +40,15 @@ proptest! {
     #[test]
     fn any_run_over_cassandra_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..60), graceful: bool) {
         if let Some(cassandra) = cassandra() {
-            model::check(Disk::new(&cassandra, tiny(), graceful), &operations);
+            model::check(disk(&cassandra, tiny(), graceful), &operations);
         }
-    }
-}
-
-/// Background work until nothing changes any more.
-fn settle(store: &mut DiskStore<Meta>) {
-    store.checkpoint().expect("checkpoints");
-    for _ in 0..50 {
-        store.maintain().expect("maintains");
     }
 }
 
 #[test]
 fn what_does_not_fit_is_read_from_cassandra() {
     let Some(cassandra) = cassandra() else { return };
-    let disk = Disk::new(&cassandra, DiskOptions { memory_bytes: 40_000, ..tiny() }, false);
+    let disk = disk(&cassandra, DiskOptions { memory_bytes: 40_000, ..tiny() }, false);
     let (mut store, _) = disk.open();
     let names: Vec<String> = (0..1000).map(|n| format!("key {n}")).collect();
     for (at, name) in names.iter().enumerate() {
@@ -131,7 +91,7 @@ fn what_does_not_fit_is_read_from_cassandra() {
 #[test]
 fn a_crash_in_a_checkpoint_loses_nothing() {
     let Some(cassandra) = cassandra() else { return };
-    let disk = Disk::new(&cassandra, DiskOptions { checkpoint_bytes: 1, ..DiskOptions::default() }, false);
+    let disk = disk(&cassandra, DiskOptions { checkpoint_bytes: 1, ..DiskOptions::default() }, false);
     let (mut store, _) = disk.open();
     for at in 1..=5000 {
         append(&mut store, &put(id(at, 0), &[&format!("key {}", at % 3000)]), false);
@@ -160,7 +120,7 @@ fn a_crash_in_a_checkpoint_loses_nothing() {
 #[test]
 fn large_values_come_back() {
     let Some(cassandra) = cassandra() else { return };
-    let disk = Disk::new(&cassandra, DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, true);
+    let disk = disk(&cassandra, DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, true);
     let (mut store, _) = disk.open();
     let value = |at: u64, bytes: usize| Value::from(vec![at as u8; bytes].as_slice());
     let sizes = [100, 128 << 10, 200_000, 5 << 20, 40 << 20];
@@ -193,7 +153,7 @@ fn large_values_come_back() {
 #[test]
 fn a_walk_goes_over_many_partitions() {
     let Some(cassandra) = cassandra() else { return };
-    let disk = Disk::new(&cassandra, DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, true);
+    let disk = disk(&cassandra, DiskOptions { memory_bytes: 0, ..DiskOptions::default() }, true);
     let (mut store, _) = disk.open();
     for at in 1..=3000 {
         append(&mut store, &put(id(at, 0), &[&format!("key {at}")]), false);

@@ -1,8 +1,7 @@
 //! The engine alone over a real Cassandra: who may change it, and a Cassandra that is away for a while.
 
-mod common;
-
-use common::{Started, cassandra, connect, directory, rows, settings};
+use crate::cassandra::{Started, cassandra, connect, rows, settings};
+use crate::directory::directory;
 use rheostat_core::store::Store;
 use rheostat_cql::{Cassandra, Settings};
 use rheostat_storage::conformance::{Meta, append, flush, id, put};
