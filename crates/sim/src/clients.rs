@@ -330,7 +330,7 @@ impl World<'_> {
         let server = self.choose(client, ServerId::new(dc, partition));
         if self.servers[server].node.is_none() {
             if self.try_again(client).is_none() {
-                self.clients[client].course = None;
+                self.end_course(client);
                 self.tell(client, || "gives up: its server is down".into());
                 self.counter_given_up(client);
                 self.ends_without(client, action);

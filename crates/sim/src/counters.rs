@@ -235,6 +235,8 @@ impl World<'_> {
     pub(crate) fn ask_counter(&mut self, client: usize, action: &Action, place: (DcId, PartitionId), server: ServerIndex) {
         if action.counters().into_iter().any(|counter| !self.is_there(counter, server)) {
             if self.try_again(client).is_none() {
+                // The next entry of a service level would look for it at the same moment.
+                self.end_course(client);
                 self.counter_given_up(client);
                 self.advance(client);
             }

@@ -48,10 +48,6 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
     if plan.durability == Durability::Memory {
         plan.durability = if random.chance(1, 2) { Durability::Interval } else { Durability::Always };
     }
-    // The simulator's own client, which looks for a counter that servers agree on, found no end in one of these runs.
-    if crate::node::replicates(protocol) {
-        plan.cold = 0;
-    }
     // Loads are short: what goes wrong must go wrong early, or nobody sees it.
     let horizon_us = random.between(400_000, 2_500_000);
     for fault in &mut plan.faults {

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use rheostat_core::store::Store;
 use rheostat_core::version::Value;
 use rheostat_cql::Cassandra;
+use rheostat_storage::DiskOptions;
 use rheostat_storage::conformance::{self, TestCut, append, delete, flush, id, model, put, read, walk};
 use rheostat_storage::engine::Engines;
-use rheostat_storage::DiskOptions;
 use std::sync::Arc;
 
 /// A store over `cassandra`, in a directory of its own.

@@ -63,6 +63,11 @@ pub(super) fn nobody_answers() -> Outcome {
 }
 
 impl World<'_> {
+    /// The client gives up the operation: its service level's next entry is not tried.
+    pub(crate) fn end_course(&mut self, client: usize) {
+        self.clients[client].course = None;
+    }
+
     /// Whether a read of `keys` is made as MULTI makes it: every second one of a partition's keys.
     pub(super) fn is_multi(&self, client: usize, keys: &[usize]) -> bool {
         let partition = self.plan.partition(keys[0]);
