@@ -208,13 +208,20 @@ impl Counting {
         self.on_news(now, &news, out);
     }
 
-    /// Takes in of the counter at `key`, which is ready, what is visible to `session` by now.
+    /// Takes in of the counter at `key`, which is ready, what is visible to `session` by now. Whoever is told of it from now on sees what `session` has seen: its update is in the counter before
+    /// it is written.
     pub(super) fn catch_up(&mut self, now: Now, key: &Key, session: &Session) -> Result<(), Stopped> {
-        if self.hidden.is_empty() || self.setup.planted.is("counter-answers-with-less-than-read") {
+        if self.setup.planted.is("counter-answers-with-less-than-read") {
             return Ok(());
         }
-        let rows: Vec<DcId> = self.circle.others().filter(|dc| self.hidden.contains(&Hidden::Row(key.clone(), *dc))).collect();
-        if let Some(mut reader) = self.cells.get(key).filter(|_| !rows.is_empty()).map(|cell| cell.reader.clone()) {
+        let rows: Vec<DcId> = match self.hidden.is_empty() {
+            true => Vec::new(),
+            false => self.circle.others().filter(|dc| self.hidden.contains(&Hidden::Row(key.clone(), *dc))).collect(),
+        };
+        // At home the write of an update shows what its session has seen, unless it waits for the one that is under way.
+        let shows = !rows.is_empty() || self.flight.is_some() || !session.is_at_home(self.circle.here);
+        if shows && let Some(cell) = self.cells.get_mut(key) {
+            let mut reader = std::mem::replace(&mut cell.reader, self.inner.new_session());
             self.see_with(now, key, session, &mut reader);
             if let Some(cell) = self.cells.get_mut(key) {
                 cell.reader = reader;
