@@ -13,6 +13,9 @@ mod key_set;
 mod keys;
 mod led;
 mod names;
+#[cfg(test)]
+#[path = "../../tests/inside/past.rs"]
+mod past;
 mod read;
 #[cfg(test)]
 #[path = "../../tests/inside/settled.rs"]

@@ -513,7 +513,8 @@ impl Counting {
         for key in batch.cells.iter() {
             if let Some(cell) = self.cells.get_mut(key) {
                 if !grouped {
-                    self.inner.merge_sessions(&mut cell.past, session);
+                    // `put` has let it see all that the counter rested on before.
+                    cell.past = session.clone();
                     fenced |= !cell.state.row(self.circle.here).gone.is_empty();
                 }
                 cell.row = Some(version);

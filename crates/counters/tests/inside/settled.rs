@@ -17,11 +17,17 @@ type Inner = Replica<Eventual, MemoryStore<<Eventual as Protocol>::Meta>>;
 
 /// The one server of the only data center: nothing ever leaves it. It has the counter `n`, and everything is on disk.
 fn alone() -> Counting {
+    let (server, out) = alone_with::<Eventual>(EventualOptions::default());
+    assert!(server.is_settled() && out.is_empty(), "{out:?}");
+    server
+}
+
+/// As [`alone`], in protocol `P`.
+pub(super) fn alone_with<P: Protocol>(options: P::Options) -> (Counting, Outbox) {
     let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, replicas: 1 };
     let config = ReplicaConfig { durability: Durability::Always, ..ReplicaConfig::new(place, KeyspaceId(0)) };
-    let options = EventualOptions::default();
-    let setup = Setup::of::<Eventual>(&config, &options, Options { rebalance: Rebalance::Off, ..Options::default() });
-    let replica = Inner::new(config, &options, MemoryStore::with_simulated_disk(), Recovered::default()).unwrap();
+    let setup = Setup::of::<P>(&config, &options, Options { rebalance: Rebalance::Off, ..Options::default() });
+    let replica = Replica::<P, MemoryStore<P::Meta>>::new(config, &options, MemoryStore::with_simulated_disk(), Recovered::default()).unwrap();
     let (mut server, mut out) = (Counting::new(replica, setup).unwrap(), Outbox::default());
     server.start(at(0), &mut out);
     let counter = NewCounter { lower: Some(0), initial: 10, ..NewCounter::default() };
@@ -32,19 +38,18 @@ fn alone() -> Counting {
     let added = server.execute(at(0), Operation::Counter { call, dial: Dial::default() }, &mut server.new_session(), &mut out);
     assert!(matches!(added, Execution::Done { outcome: Outcome::Counted(..), .. }), "{added:?}");
     flush(&mut server, &mut out);
-    assert!(server.is_settled() && out.is_empty(), "{out:?}");
-    server
+    (server, out)
 }
 
-fn n() -> Key {
+pub(super) fn n() -> Key {
     b"n"[..].into()
 }
 
-fn at(ms: u64) -> Now {
+pub(super) fn at(ms: u64) -> Now {
     Now { monotonic_us: 1_000_000 + ms * 1000, physical_ms: 1_700_000_000_000 + ms }
 }
 
-fn flush(server: &mut Counting, out: &mut Outbox) {
+pub(super) fn flush(server: &mut Counting, out: &mut Outbox) {
     server.write_through();
     while let Some(job) = server.poll_flush(at(0)) {
         server.end_flush(at(0), job.run(), out);

@@ -118,6 +118,7 @@ impl Client for CopsClient {
         }
         self.floor.join(&other.floor);
         other.context.iter().for_each(|((id, key), nearest)| self.add(key, *id, *nearest));
+        self.collect(Timestamp::ZERO);
     }
 
     fn newest(&self) -> Timestamp {

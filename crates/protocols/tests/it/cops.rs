@@ -194,6 +194,23 @@ fn a_context_that_is_too_large_waits_until_some_of_it_is_stable() {
     assert!(client(&after).context.len() <= 1_000);
 }
 
+/// D1: a session that takes in what others remember, as the owner of a counter does, gives up what is stable beyond the bound.
+#[test]
+fn sessions_taken_together_have_a_bounded_context() {
+    let mut desk = Desk::new("cops", "collect_ms = 0", 1, 1);
+    let mut all = desk.session();
+    for part in 0..3 {
+        let mut session = desk.session();
+        for n in 0..400 {
+            desk.put(0, &mut session, &Key::from(format!("key{part}.{n}").into_bytes()), "v");
+        }
+        desk.pass(SLOW, everything);
+        desk.get(0, &mut session, &Key::from(*b"key0.0"));
+        all.merge(&session);
+    }
+    assert_eq!(client(&all).context.len(), 1_000);
+}
+
 /// D4: a session that moves waits for its past; if that does not come, the error says so.
 #[test]
 fn a_travelling_session_waits_for_its_past() {
