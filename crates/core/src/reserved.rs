@@ -6,6 +6,9 @@ use crate::version::Key;
 /// How a reserved key begins.
 pub const PREFIX: [u8; 2] = [0x00, 0xFF];
 
+/// The kind of those that stand beside no key: what a server keeps of itself, whatever keys are its own.
+pub const OF_THE_SERVER: u8 = 3;
+
 /// How a frame begins that is not of the protocol, but of a room above it; no protocol's message has so great a tag.
 pub const FRAME: u8 = 0xFF;
 

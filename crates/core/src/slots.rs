@@ -1,7 +1,8 @@
 //! Redis Cluster's hash slots: CRC16 (XMODEM) of the key, or of its hash tag, modulo 16384.
 
 use crate::ids::PartitionId;
-use crate::reserved::Reserved;
+use crate::reserved::{OF_THE_SERVER, Reserved};
+use std::ops::RangeInclusive;
 
 /// Number of hash slots.
 pub const SLOTS: u16 = 16384;
@@ -50,6 +51,11 @@ pub fn partition_of(key: &[u8], partitions: u16) -> PartitionId {
 pub fn slots_of(partition: PartitionId, partitions: u16) -> (u16, u16) {
     let bound = |number: u16| (u32::from(number) * u32::from(SLOTS)).div_ceil(u32::from(partitions)) as u16;
     (bound(partition.0), bound(partition.0 + 1) - 1)
+}
+
+/// Whether a server to which `slots` belong has `key`: it is of one of them, or stands beside no key.
+pub fn belongs(key: &[u8], slots: &RangeInclusive<u16>) -> bool {
+    Reserved::parse(key).is_some_and(|reserved| reserved.kind == OF_THE_SERVER) || slots.contains(&slot(key))
 }
 
 /// The place of `key` in a walk over the keys of its slot: a 32-bit hash, unkeyed, the same for ever, since cursors outlive restarts. Eight bytes at a time are multiplied to 128 bits and

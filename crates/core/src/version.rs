@@ -1,9 +1,11 @@
 //! Versions of keys, and the updates that write them.
 
+use crate::slots::belongs;
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// A key: any bytes.
@@ -82,6 +84,12 @@ impl<M: Clone> Update<M> {
         self.items
             .iter()
             .map(|item| (&item.key, Version { id: self.id, value: item.value.clone(), expires_ms: item.expires_ms, meta: self.meta.clone() }))
+    }
+
+    /// What of it is of a server to which `slots` belong ([`belongs`]); `None` if nothing is.
+    pub fn within(&self, slots: &RangeInclusive<u16>) -> Option<Update<M>> {
+        let items: SmallVec<[Item; 1]> = self.items.iter().filter(|item| belongs(&item.key, slots)).cloned().collect();
+        (!items.is_empty()).then(|| Update { id: self.id, items, meta: self.meta.clone() })
     }
 }
 

@@ -3,11 +3,13 @@
 use crate::index::{Index, PageBuilder, Place, Stop};
 use crate::table::Table;
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::slots::belongs;
 use rheostat_core::store::{Cut, History, KeepAll, ScanPage, Trim};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hint::black_box;
+use std::ops::RangeInclusive;
 
 /// Versions of one key, least first, so that the usual new version goes to the end.
 pub(crate) type Chain<M> = SmallVec<[Version<M>; 1]>;
@@ -657,6 +659,18 @@ impl<M: Clone> Chains<M> {
     /// All keys with versions, with their versions, in no order that may be shown.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], &[Version<M>])> {
         self.map.iter().map(|(key, entry)| (key, &*entry.versions))
+    }
+
+    /// A copy of those that a server to which `slots` belong has; nothing of it counts as used or as changed. Only without an engine.
+    pub(crate) fn within(&self, slots: &RangeInclusive<u16>) -> Chains<M> {
+        let mut part = Chains::new(false);
+        for (key, versions) in self.all().filter(|(key, _)| belongs(key, slots)) {
+            let key = Key::from(key);
+            for version in versions {
+                part.insert(&key, version.clone(), &KeepAll);
+            }
+        }
+        part
     }
 
     /// Number of keys with versions in memory.

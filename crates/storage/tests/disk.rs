@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 fn tiny() -> DiskOptions {
     DiskOptions {
         memory_bytes: 0,
+        memory_share: None,
         segment_bytes: 300,
         checkpoint_bytes: 200,
         own_cache_bytes: 0,

@@ -87,7 +87,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// Whether a checkpoint is worth its while: the log grew, memory is short, or a segment waits for nothing else.
     fn checkpoint_is_due(&self) -> bool {
         self.log.end() - self.checkpoint.position >= self.options.checkpoint_bytes
-            || (self.chains.bytes() > self.options.memory_bytes && self.chains.dirty() as u64 > self.chains.keys() / DIRTY_SHARE)
+            || (self.chains.bytes() > self.options.memory() && self.chains.dirty() as u64 > self.chains.keys() / DIRTY_SHARE)
             || (self.released > self.checkpoint.released && self.log.can_drop_oldest(self.needed_from(self.checkpoint.position), self.released))
     }
 

@@ -22,7 +22,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const FORMAT: &str = "format";
-const CHECKPOINT: &str = "checkpoint";
+/// The record that says what a checkpoint says.
+pub(super) const CHECKPOINT: &str = "checkpoint";
 
 /// Batches that may wait for the writing thread.
 const WAITING_BATCHES: usize = 2;
@@ -132,7 +133,8 @@ fn decode_entry<M: Wire>((key, value): (Vec<u8>, Vec<u8>)) -> io::Result<Stored<
     Ok((place, key, decode_chain(&value)?))
 }
 
-fn decode_key(key: &[u8]) -> io::Result<(Place, Key)> {
+/// An entry's key, taken apart.
+pub(super) fn decode_key(key: &[u8]) -> io::Result<(Place, Key)> {
     let Some((place, key)) = key.split_first_chunk::<6>() else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a key in the engine on disk is too short"));
     };

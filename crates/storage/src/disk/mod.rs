@@ -3,6 +3,7 @@
 //! - [`format`], `log`, `mark`, `recovery`, `read`: the log: its bytes, appending and flushing, what is known to be flushed, opening, reading own updates back.
 //! - `cold`, `embedded`: the engine with the chains of the last checkpoint, and the thread that writes it; the engine beside the log.
 //! - `reads`: reading from the engine what somebody asks for, without stopping who does not.
+//! - `split`: making several stores of one.
 //! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
 //!
 //! What must hold for log and chains to agree after any crash: (1) a chain goes to the engine only when every record that it
@@ -20,8 +21,10 @@ mod options;
 mod read;
 mod reads;
 mod recovery;
+mod split;
 
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
+pub use split::{Part, store_bytes};
 
 use crate::chains::{Chains, Collected, Held};
 use crate::entries::Entries;
@@ -258,7 +261,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     #[cold]
     fn fetch_cold(&mut self, key: &[u8]) -> io::Result<()> {
         // Before the key comes, lest it go at once.
-        if self.chains.bytes() > self.options.memory_bytes {
+        if self.chains.bytes() > self.options.memory() {
             self.evict(EVICTION_STEPS);
         }
         let stored = self.options.ask(IoOperation::Read).and_then(|()| self.cold.get(key))?;
@@ -301,7 +304,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     fn evict(&mut self, steps: usize) {
         let hand = self.hand.take();
-        self.hand = self.chains.evict(hand, steps, self.options.memory_bytes);
+        self.hand = self.chains.evict(hand, steps, self.options.memory());
     }
 
     /// Collects what the rule lets go of a chain in memory.
@@ -602,7 +605,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     fn maintain(&mut self) -> io::Result<bool> {
         self.log.failure.check()?;
         self.continue_at_leisure()?;
-        if self.chains.bytes() > self.options.memory_bytes {
+        if self.chains.bytes() > self.options.memory() {
             self.evict(4 * checkpoint::KEYS_AT_ONCE);
         }
         Ok(self.running.is_some())

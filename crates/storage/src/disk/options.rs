@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What a store is about to ask of the disk, for [`DiskOptions::io_hook`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +35,8 @@ pub type IoHook = Arc<dyn Fn(IoOperation) -> io::Result<()> + Send + Sync>;
 pub struct DiskOptions {
     /// Memory for chains, in bytes, as the store estimates it; above, chains that the engine holds are evicted. Default 1 GiB.
     pub memory_bytes: u64,
+    /// How many of [`DiskOptions::WHOLE`] parts of `memory_bytes` may be used at this moment; `None`: all.
+    pub memory_share: Option<Arc<AtomicU32>>,
     /// Size from which on a segment of the log is followed by the next, in bytes. Default 64 MiB.
     pub segment_bytes: u64,
     /// Growth of the log after which a checkpoint begins, in bytes; after four times as much one goes on as fast as the log grows. Default 64 MiB.
@@ -58,6 +60,7 @@ impl Default for DiskOptions {
     fn default() -> Self {
         DiskOptions {
             memory_bytes: 1 << 30,
+            memory_share: None,
             segment_bytes: 64 << 20,
             checkpoint_bytes: 64 << 20,
             own_cache_bytes: 16 << 20,
@@ -71,6 +74,15 @@ impl Default for DiskOptions {
 }
 
 impl DiskOptions {
+    /// The parts of [`DiskOptions::memory_share`] that are everything.
+    pub const WHOLE: u32 = 256;
+
+    /// Bytes that chains may use at this moment.
+    pub(super) fn memory(&self) -> u64 {
+        let share = self.memory_share.as_ref().map_or(DiskOptions::WHOLE, |share| share.load(Ordering::Relaxed));
+        (u128::from(self.memory_bytes) * u128::from(share) / u128::from(DiskOptions::WHOLE)) as u64
+    }
+
     /// Whether the disk is short of space.
     pub(super) fn is_short_of_space(&self) -> bool {
         self.short_of_space.as_ref().is_some_and(|short| short.load(Ordering::Relaxed))

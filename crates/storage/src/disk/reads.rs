@@ -110,7 +110,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// read anything. Returns how many versions were collected.
     pub(super) fn collect_cold(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         // A quarter is left for what is written and asked for.
-        let warming = self.warming && self.chains.bytes() <= self.options.memory_bytes / 4 * 3;
+        let warming = self.warming && self.chains.bytes() <= self.options.memory() / 4 * 3;
         let mut count = 0;
         let walked = self.reads.walked.take();
         let (job, ends) = walked.as_ref().map_or((0, false), |walked| (walked.job, walked.ends));
@@ -181,7 +181,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             }
             Ok(found) => {
                 // Before they come, lest they go at once.
-                if self.chains.bytes() > self.options.memory_bytes {
+                if self.chains.bytes() > self.options.memory() {
                     self.evict(super::EVICTION_STEPS * found.len());
                 }
                 for (key, versions) in found {

@@ -1,0 +1,158 @@
+//! A store is split: each part has what is its own, and knows how far the store had come.
+
+use rheostat_core::Timestamp;
+use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
+use rheostat_core::slots::{belongs, slot, slots_of};
+use rheostat_core::store::{Recovered, Store};
+use rheostat_core::version::{Key, Update};
+use rheostat_core::{DcId, ids::PartitionId};
+use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put};
+use rheostat_storage::{DiskOptions, DiskStore, MemoryStore, OpenError, Part, store_bytes};
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+const PARTS: u16 = 3;
+
+fn tiny() -> DiskOptions {
+    DiskOptions { memory_bytes: 2_000, segment_bytes: 2_000, checkpoint_bytes: 1_000, own_cache_bytes: 0, ..DiskOptions::default() }
+}
+
+fn slots(part: u16) -> RangeInclusive<u16> {
+    let (first, last) = slots_of(PartitionId(part), PARTS);
+    first..=last
+}
+
+fn parts(folder: &Path) -> Vec<Part> {
+    (0..PARTS).map(|part| Part { folder: folder.join(format!("part{part}")), slots: slots(part) }).collect()
+}
+
+fn names() -> Vec<String> {
+    (0..200).map(|number| format!("k{number}")).collect()
+}
+
+/// What a server keeps of itself.
+fn of_the_server() -> Key {
+    Reserved { kind: OF_THE_SERVER, number: 0, of: b"" }.to_key()
+}
+
+/// Updates of two data centers, own ones among them, of keys of all parts, alone and together; deletions, collections, and a state.
+fn fill<S: Store<Meta>>(store: &mut S) {
+    let names = names();
+    for (at, name) in names.iter().enumerate() {
+        let at = at as u64;
+        append(store, &put(id(10 + at, 0), &[name]), true);
+        append(store, &put(id(11 + at, 1), &[name]), false);
+    }
+    let mut kept = put(id(300, 0), &["own"]);
+    kept.items[0].key = of_the_server();
+    append(store, &kept, true);
+    let three: Vec<&str> = (0..PARTS).map(|part| names.iter().find(|name| slots(part).contains(&slot(name.as_bytes()))).unwrap().as_str()).collect();
+    append(store, &put(id(310, 0), &three), true);
+    for name in &names[..20] {
+        append(store, &delete(id(320, 1), name), false);
+    }
+    // The last own update is of the first part alone, the last of the other data center of the last one.
+    append(store, &put(id(400, 0), &three[..1]), true);
+    append(store, &put(id(500, 1), &three[2..]), false);
+    store.append_state(b"how far it had come").unwrap();
+    store.release(Timestamp::new(150, 0));
+    for name in &names[..10] {
+        store.collect(name.as_bytes(), &TestCut::upto(1000));
+    }
+    flush(store);
+}
+
+fn ids<S: Store<Meta>>(store: &mut S, key: &[u8]) -> Vec<rheostat_core::version::VersionId> {
+    store.chain(key).into_iter().map(|version| version.id).collect()
+}
+
+fn own<S: Store<Meta>>(store: &mut S, after: Timestamp) -> Vec<Update<Meta>> {
+    let (mut found, mut after) = (Vec::new(), after);
+    for _ in 0..1000 {
+        let (some, all) = store.own_updates(after, 300).unwrap();
+        after = some.last().map_or(after, |update| update.id.written);
+        found.extend(some);
+        if all {
+            return found;
+        }
+    }
+    panic!("own updates never end");
+}
+
+/// Holds `half`, which is part number `part` of `whole`, to what it must be.
+fn check<S: Store<Meta>, T: Store<Meta>>(part: u16, half: &mut S, found: &Recovered, whole: &mut T, before: &Recovered) {
+    let slots = slots(part);
+    for name in names() {
+        let expected = if slots.contains(&slot(name.as_bytes())) { ids(whole, name.as_bytes()) } else { Vec::new() };
+        assert_eq!(ids(half, name.as_bytes()), expected, "{name} in part {part}");
+    }
+    assert_eq!(ids(half, &of_the_server()), ids(whole, &of_the_server()));
+    let after = whole.released();
+    assert_eq!(half.released(), after);
+    let expected: Vec<Update<Meta>> = own(whole, after).iter().filter_map(|update| update.within(&slots)).collect();
+    assert!(expected.len() > 10, "something is still to be sent");
+    assert_eq!(own(half, after), expected);
+    assert!(expected.iter().flat_map(|update| &update.items).all(|item| belongs(&item.key, &slots)));
+    assert_eq!((&found.state, &found.newest), (&before.state, &before.newest), "part {part}");
+    let (mine, all) = half.held_updates(DcId(1), Timestamp::ZERO, usize::MAX).unwrap();
+    assert!(all && !mine.is_empty() && mine.iter().flat_map(|update| &update.items).all(|item| belongs(&item.key, &slots)));
+    // It goes on.
+    let name = names().into_iter().find(|name| slots.contains(&slot(name.as_bytes()))).unwrap();
+    append(half, &put(id(600, 0), &[&name]), true);
+    flush(half);
+    assert_eq!(own(half, Timestamp::new(500, 0)).len(), 1);
+}
+
+#[test]
+fn a_store_on_disk_is_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
+    fill(&mut store);
+    drop(store);
+    let (mut store, before) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
+    let mut told = 0;
+    let keys = store.split(&parts(folder.path()), &tiny(), |keys| told = keys).unwrap();
+    assert_eq!(keys.iter().sum::<u64>(), store.stats().keys + u64::from(PARTS) - 1, "the server's own is in each");
+    assert_eq!(told, store.stats().keys);
+    assert!(store_bytes(&folder.path().join("part0")).unwrap() > 1000);
+    for (number, part) in parts(folder.path()).iter().enumerate() {
+        let (mut half, found) = DiskStore::<Meta>::open(&part.folder, tiny()).unwrap();
+        assert_eq!((found.replayed, &found.notes), (0, &Vec::new()));
+        assert_eq!(half.stats().keys, keys[number]);
+        check(number as u16, &mut half, &found, &mut store, &before);
+        let error = half.split(&parts(folder.path()), &tiny(), |_| {}).unwrap_err();
+        assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+        drop(half);
+        // And is found so.
+        let (mut half, found) = DiskStore::<Meta>::open(&part.folder, tiny()).unwrap();
+        assert_eq!((found.newest.first(), found.newest.get(1)), (Some(&Timestamp::new(600, 0)), before.newest.get(1)));
+        assert_eq!(own(&mut half, Timestamp::new(500, 0)).len(), 1);
+    }
+}
+
+#[test]
+fn a_store_with_a_log_of_its_protocol_is_not_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
+    store.append_entry(1, b"entry").unwrap();
+    let error = store.split(&parts(folder.path()), &tiny(), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("a log of its own"), "{error}");
+    assert!(!folder.path().join("part0").exists());
+}
+
+#[test]
+fn a_simulated_disk_is_split_likewise() {
+    let mut store = MemoryStore::<Meta>::with_simulated_disk();
+    fill(&mut store);
+    store.write_through().unwrap();
+    for maintained in [false, true] {
+        if maintained {
+            while store.maintain().unwrap() {}
+        }
+        let (mut whole, before) = store.kill_image();
+        for part in 0..PARTS {
+            let (mut half, found) = whole.split(&slots(part));
+            check(part, &mut half, &found, &mut whole, &before);
+        }
+    }
+}
