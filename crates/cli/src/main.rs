@@ -35,6 +35,10 @@ use paint::Paint;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+/// Gives memory that is free back to the system within a moment: what the process has resident is compared with its budget.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A geo-replicated key-value store with a dial between consistency and latency.
 #[derive(Parser, Debug)]
 #[command(name = "rheostat", version, max_term_width = 120, after_help = EXAMPLES)]

@@ -2,9 +2,11 @@
 //!
 //! One budget for the process: `limits.memory_bytes`, or three quarters of what the machine or the process's control group has. Three quarters of it are for data; requests that
 //! are arriving have an eighth. What the process really has (its resident pages) is looked at ten times a second: near the budget, reading from other nodes slows
-//! down; above it, writes that grow are refused, and requests that are large wait.
+//! down; above it, stores on disk keep less and less in memory, writes that grow are refused, and requests that are large wait.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use rheostat_storage::DiskOptions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// What the machine, or the control group that limits the process, has, in bytes; `None` if the system does not say.
 fn available() -> Option<u64> {
@@ -52,6 +54,12 @@ pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// The least that stores on disk may use of their memory, in parts of [`DiskOptions::WHOLE`].
+const LEAST_SHARE: u32 = DiskOptions::WHOLE / 16;
+
+/// Of the room for data, one part in so many may be used whatever the process has.
+const LEAST_DATA: u64 = 8;
+
 /// How near the process is to its budget.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Pressure {
@@ -70,6 +78,8 @@ pub(crate) struct Memory {
     /// Bytes of requests that are arriving: what was announced of those that are large.
     arriving: AtomicUsize,
     max_arriving: usize,
+    /// What stores on disk may use of the memory that is theirs.
+    share: Arc<AtomicU32>,
 }
 
 impl Memory {
@@ -81,7 +91,13 @@ impl Memory {
         };
         // One of the largest must always fit.
         let max_arriving = usize::try_from(budget / 8).unwrap_or(usize::MAX).max(largest.saturating_add(largest / 8));
-        Memory { budget, pressure: AtomicUsize::new(0), arriving: AtomicUsize::new(0), max_arriving }
+        Memory {
+            budget,
+            pressure: AtomicUsize::new(0),
+            arriving: AtomicUsize::new(0),
+            max_arriving,
+            share: Arc::new(AtomicU32::new(DiskOptions::WHOLE)),
+        }
     }
 
     /// Bytes that the process may use.
@@ -92,6 +108,12 @@ impl Memory {
     /// Bytes that data may use.
     pub(crate) fn for_data(&self) -> u64 {
         self.budget / 4 * 3
+    }
+
+    /// Whether writes that grow are refused where data use `bytes`: there is no more room for data, or the process has used up everything and there are data whose place could be given to others. Else
+    /// the place is the allocator's, which has not given it back to the system, and a write takes some of it.
+    pub(crate) fn is_full(&self, bytes: u64) -> bool {
+        bytes > self.for_data() || self.pressure() == Pressure::Full && bytes > self.for_data() / LEAST_DATA
     }
 
     /// Looks at what the process uses.
@@ -106,6 +128,18 @@ impl Memory {
             budget => usize::from(resident >= budget / 8 * 7),
         };
         self.pressure.store(pressure, Ordering::Relaxed);
+        let share = self.share.load(Ordering::Relaxed);
+        let share = match pressure {
+            0 => (share + 1).min(DiskOptions::WHOLE),
+            1 => share,
+            _ => (share - share.div_ceil(8)).max(LEAST_SHARE),
+        };
+        self.share.store(share, Ordering::Relaxed);
+    }
+
+    /// How much of their memory stores on disk may use at this moment ([`DiskOptions::memory_share`]): less and less while the budget is used up, and slowly more when there is room again.
+    pub(crate) fn share(&self) -> Arc<AtomicU32> {
+        self.share.clone()
     }
 
     /// As of the last look.
@@ -118,7 +152,7 @@ impl Memory {
     }
 
     /// Room for a request of `bytes`; `None` while there is none.
-    pub(crate) fn take_arriving(self: &std::sync::Arc<Self>, bytes: usize) -> Option<Arriving> {
+    pub(crate) fn take_arriving(self: &Arc<Self>, bytes: usize) -> Option<Arriving> {
         let most = if self.pressure() == Pressure::Full { bytes.min(self.max_arriving) } else { self.max_arriving };
         let fits = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= most);
         self.arriving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
@@ -128,7 +162,7 @@ impl Memory {
 
 /// Room for a request that is arriving; given back when this is dropped.
 pub(crate) struct Arriving {
-    memory: std::sync::Arc<Memory>,
+    memory: Arc<Memory>,
     pub(crate) bytes: usize,
 }
 
@@ -141,7 +175,6 @@ impl Drop for Arriving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn what_the_system_says_is_read() {
@@ -165,6 +198,32 @@ mod tests {
         assert!(memory.take_arriving(61).is_none() && memory.take_arriving(60).is_some());
         drop(second);
         assert!(Arc::new(Memory::new(8, 100)).take_arriving(100).is_some());
+    }
+
+    #[test]
+    fn while_memory_is_full_stores_keep_less_and_then_slowly_more_again() {
+        let memory = Memory::new(512 << 20, 1000);
+        let share = memory.share();
+        let after = |resident, looks: usize| {
+            (0..looks).for_each(|_| memory.compare(resident));
+            share.load(Ordering::Relaxed)
+        };
+        assert_eq!(after(447 << 20, 1), DiskOptions::WHOLE);
+        assert_eq!(after(512 << 20, 1), DiskOptions::WHOLE / 8 * 7);
+        assert_eq!(after(448 << 20, 9), DiskOptions::WHOLE / 8 * 7, "near the budget it stays as it is");
+        assert_eq!(after(512 << 20, 100), LEAST_SHARE);
+        assert_eq!(after(447 << 20, 10), LEAST_SHARE + 10);
+        assert_eq!(after(0, 1000), DiskOptions::WHOLE);
+    }
+
+    #[test]
+    fn writes_go_on_where_nothing_can_be_let_go_of() {
+        let memory = Memory::new(512 << 20, 1000);
+        let full = |memory: &Memory| [0, 48 << 20, (48 << 20) + 1, 384 << 20, (384 << 20) + 1].map(|bytes| memory.is_full(bytes));
+        memory.compare(511 << 20);
+        assert_eq!(full(&memory), [false, false, false, false, true]);
+        memory.compare(512 << 20);
+        assert_eq!(full(&memory), [false, false, true, true, true]);
     }
 
     #[test]

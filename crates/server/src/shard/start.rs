@@ -197,18 +197,19 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     let on_disk = shared.config.data_dir.as_ref().filter(|_| info.durability != Durability::Memory);
     let folder = on_disk.map(|dir| folder::of_server(dir, &keyspace.name, server));
     let mut disk = DiskOptions { short_of_space: shared.space.as_ref().map(|space| space.short()), ..DiskOptions::default() };
-    // Data on disk has half of what there is for data in memory: the other half is for versions that cannot be let go yet.
+    // Of what there is for data, chains of stores on disk have half: what else a store keeps in memory, and versions that cannot be let go yet, have the other half.
     // A node that is being filled has as many as the others in the end.
     let servers: usize = shared.keyspaces.iter().map(|keyspace| shared.placement.all(keyspace.id).count()).sum();
-    let share = shared.budget.for_data() / 2 / servers.max(topology.mean_share()) as u64;
-    disk.memory_bytes = disk.memory_bytes.min(share);
-    disk.own_cache_bytes = disk.own_cache_bytes.min(usize::try_from(share / 4).unwrap_or(usize::MAX));
+    let share = shared.budget.for_data() / servers.max(topology.mean_share()) as u64;
+    disk.memory_bytes = disk.memory_bytes.min(share / 2);
+    disk.memory_share = Some(shared.budget.share());
+    disk.own_cache_bytes = disk.own_cache_bytes.min(usize::try_from(share / 8).unwrap_or(usize::MAX));
     let beside = servers.max(topology.mean_share()).div_ceil(shared.shards.len().max(1)) as u64;
     disk.checkpoint_bytes = (REPLAYED_BYTES / beside.max(1)).clamp(LEAST_CHECKPOINT_BYTES, disk.checkpoint_bytes);
     disk.segment_bytes = disk.segment_bytes.min(disk.checkpoint_bytes);
-    // As much of the engine's memory as comes with it.
-    disk.engine_memtable_bytes = disk.engine_memtable_bytes.min(disk.checkpoint_bytes / 4);
-    disk.engine_cache_bytes = disk.engine_cache_bytes.min(disk.checkpoint_bytes / 2);
+    // As much of the engine's memory as comes with it, and fits: what it takes in it keeps up to twice.
+    disk.engine_memtable_bytes = disk.engine_memtable_bytes.min(disk.checkpoint_bytes / 4).min((share / 16).max(LEAST_ENGINE_BYTES));
+    disk.engine_cache_bytes = disk.engine_cache_bytes.min(disk.checkpoint_bytes / 2).min((share / 8).max(LEAST_ENGINE_BYTES));
     if place.data_centers == 1 || info.span == Span::Everywhere {
         // Nobody ships them.
         disk.own_cache_bytes = 0;
@@ -230,6 +231,9 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     }
     Ok(built)
 }
+
+/// What the engine may have however little memory there is: of what it takes in, and of what it has read.
+const LEAST_ENGINE_BYTES: u64 = 1 << 20;
 
 /// After so much log of all servers of a shard together, about, their checkpoints begin: a start replays that, and what comes while a checkpoint is made.
 const REPLAYED_BYTES: u64 = 64 << 20;

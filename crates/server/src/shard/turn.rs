@@ -5,7 +5,6 @@ use super::seats::Stay;
 use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard, Slot};
 use crate::connection::Connection;
 use crate::lost::Told;
-use crate::memory::Pressure;
 use crate::status::FailureKind;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::operation::{Failure, Outcome};
@@ -561,7 +560,7 @@ impl Shard {
         if self.index == 0 {
             budget.look();
         }
-        self.memory_full = all > budget.for_data() || budget.pressure() == Pressure::Full;
+        self.memory_full = budget.is_full(all);
     }
 
     fn wake_connections(&mut self) {
