@@ -81,13 +81,14 @@ impl Counting {
         } else if dc == self.circle.here {
             self.newest(now, &place).ok()?.0
         } else {
-            // Every fence that was made before it is visible with it.
+            // Every fence that was made before it has arrived.
             let mut reader = self.inner.new_session();
             self.hidden.insert(Hidden::Greetings(dc));
             let (read, _) = self.visible(now, &place, &mut reader).ok()?;
             if !self.has_newer(now, &place, read.version).ok()? {
                 self.hidden.remove(&Hidden::Greetings(dc));
             }
+            self.greeted_at.extend(read.version.map(|version| (dc, version.written)));
             self.inner.merge_sessions(&mut self.session, &reader);
             for key in self.hidden.iter().filter_map(|hidden| hidden.row_of(dc)) {
                 if let Some(cell) = self.cells.get_mut(key) {
@@ -162,7 +163,7 @@ impl Counting {
             self.led.others_known = false;
             return;
         };
-        // What its data center did before is visible by now: fences above all.
+        // Much of what its data center did before is visible by now.
         let rows: Vec<Hidden> = self.hidden.iter().filter(|hidden| matches!(hidden, Hidden::Row(_, of) if *of == dc)).cloned().collect();
         rows.into_iter().for_each(|hidden| self.see_hidden(now, hidden, news));
         self.greetings_changed |= self.greetings.greet(dc, &theirs);

@@ -57,6 +57,7 @@ pub const PLANTED: &[&str] = &[
     "counter-spends-before-durable",
     "counter-name-forgotten-at-restart",
     "counter-spends-without-greeting",
+    "counter-greeted-ahead-of-fences",
     "counter-hears-who-is-gone",
     "counter-half-written",
     "counter-hello-forgotten-while-filled",
@@ -168,6 +169,8 @@ pub struct Counting {
     recalled: bool,
     /// The last hello of this server that each other has greeted.
     greeted_by: BTreeMap<DcId, u64>,
+    /// When each of them wrote that, where links bring what they wrote.
+    greeted_at: BTreeMap<DcId, Timestamp>,
     /// Data centers in which nobody is and whose streams have ended, if any was there: they hold nothing and take nothing over.
     absent: BTreeSet<DcId>,
     balance_at_us: u64,
@@ -216,6 +219,7 @@ impl Counting {
             greetings_failed: false,
             recalled: false,
             greeted_by: BTreeMap::new(),
+            greeted_at: BTreeMap::new(),
             absent: BTreeSet::new(),
             balance_at_us: 0,
             active_until_us: 0,

@@ -181,9 +181,28 @@ impl Counting {
         }
         let (greeted_by, absent) = (&self.greeted_by, &self.absent);
         match cell.state.ungreeted(&self.circle, |dc| absent.contains(&dc) || greeted_by.get(&dc).is_some_and(|greeted| *greeted >= hello)) {
-            None => Ok(()),
+            None => self.check_fences(now, key),
             Some(dc) => Err(Stopped::NotGreeted(dc)),
         }
+    }
+
+    /// Whether of every data center's row of `key` that is visible which had been written when it greeted: a greeting rests on less than a fence may, where its server had started in between, and then
+    /// it is visible before.
+    fn check_fences(&mut self, now: Now, key: &Key) -> Result<(), Stopped> {
+        if self.hidden.is_empty() || self.setup.planted.is("counter-greeted-ahead-of-fences") {
+            return Ok(());
+        }
+        let others: Vec<DcId> = self.circle.others().filter(|dc| !self.absent.contains(dc)).collect();
+        for dc in others {
+            let Some(at) = self.greeted_at.get(&dc).copied().filter(|_| self.hidden.contains(&Hidden::Row(key.clone(), dc))) else { continue };
+            let Some(mut reader) = self.cells.get(key).map(|cell| cell.reader.clone()) else { return Ok(()) };
+            let (read, _) = self.visible(now, &keys::state(key, dc), &mut reader)?;
+            if read.version.is_none_or(|version| version.written < at) {
+                self.hidden.insert(Hidden::Definition(key.clone()));
+                return Err(Stopped::Hidden);
+            }
+        }
+        Ok(())
     }
 
     /// Makes the counter at `key` ready, with all of it that `session` sees; one begins there if there can be one.
