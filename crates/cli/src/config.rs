@@ -30,6 +30,7 @@ const GIVEN: &[(&str, &str)] = &[
 const SHOWN: &[(&str, &str)] = &[
     ("data_centers", r#"["here", "there"]"#),
     ("reserved_data_centers", r#"["there"]"#),
+    ("first_partitions", "1"),
     ("listen.peer", r#""127.0.0.1:6403""#),
     ("member[].name", r#""node-1""#),
     ("member[].data_center", r#""here""#),

@@ -25,6 +25,9 @@ pub struct Description {
     /// Partitions of the key space.
     #[serde(default = "one")]
     pub partitions: u16,
+    /// How many there were when the cluster was made, if they have been split since.
+    #[serde(default)]
+    pub first_partitions: Option<u16>,
     /// Threads of each node that serve partitions; 0 lets the node choose.
     #[serde(default)]
     pub shards: usize,
@@ -214,6 +217,7 @@ impl Description {
             cluster: cluster.to_owned(),
             folder: None,
             partitions: 1,
+            first_partitions: None,
             shards: 0,
             base_port: DEFAULT_BASE_PORT,
             in_memory: false,

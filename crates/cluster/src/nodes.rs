@@ -68,6 +68,11 @@ fn share(place: usize, size: usize, partitions: u16) -> Option<Vec<u16>> {
 }
 
 impl Description {
+    /// How many partitions there were when the cluster was made.
+    pub(crate) fn made_with(&self) -> u16 {
+        self.first_partitions.unwrap_or(self.partitions)
+    }
+
     /// Every node, in the order of the file, at `ports` or where the description says. The description must be valid but for what follows from its nodes.
     ///
     /// # Errors
@@ -95,7 +100,7 @@ impl Description {
                 config.listen = ports.at(listens_at(host));
                 config.generation = data_center.generation;
                 let before = listed[..place].iter().filter(|node| !node.added).count();
-                let partitions = node.partitions.clone().or_else(|| if node.added { None } else { share(before, first, self.partitions) });
+                let partitions = node.partitions.clone().or_else(|| if node.added { None } else { share(before, first, self.made_with()) });
                 let text = |port| Some(address(host, port));
                 config.members = vec![Member {
                     name: config.node.clone(),
@@ -119,6 +124,7 @@ impl Description {
             config.data_centers = names.clone();
             config.reserved_data_centers = reserved.clone();
             config.partitions = self.partitions;
+            config.first_partitions = self.first_partitions;
             config.shards = self.shards;
             config.data_dir = (!self.in_memory).then(|| "data".into());
             config.members = members.clone();
@@ -149,10 +155,10 @@ impl Description {
         for (index, slow) in self.emulation.slow.iter().enumerate() {
             let key = || format!("emulation.slow[{index}].partition");
             check(slow.partition < self.partitions, key(), || format!("{} is not below partitions, {}", slow.partition, self.partitions))?;
-            let owns = |member: &Member| member.owned(self.partitions).iter().any(|owned| owned.0 == slow.partition);
+            let owns = |member: &Member| member.owned(self.partitions, self.made_with()).iter().any(|owned| owned.0 == slow.partition);
             let place = members.iter().position(|member| member.data_center == slow.data_center && owns(member));
             let place = place.ok_or_else(|| ConfigError::at(key(), format!("no node of {} owns {}", slow.data_center, slow.partition)))?;
-            let owned = members[place].owned(self.partitions).len();
+            let owned = members[place].owned(self.partitions, self.made_with()).len();
             check(owned == 1, key(), || {
                 format!(
                     "node {} owns {owned} partitions, and would be slow with all of them; give the slow one a node of its own",

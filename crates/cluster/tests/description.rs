@@ -33,7 +33,7 @@ fn nodes_get_names_ports_and_their_share_of_the_partitions() {
     let names: Vec<&str> = nodes.iter().map(|node| node.config.node.as_str()).collect();
     assert_eq!(names, ["us-east-1", "us-east-2", "us-east-3", "eu-1"]);
     let members = &nodes[0].config.members;
-    assert_eq!(members.iter().map(|member| member.owned(4).len()).collect::<Vec<_>>(), [2, 1, 1, 4]);
+    assert_eq!(members.iter().map(|member| member.owned(4, 4).len()).collect::<Vec<_>>(), [2, 1, 1, 4]);
     assert_eq!(nodes[3].ports.resp, DEFAULT_BASE_PORT + 30);
     assert_eq!(nodes[3].config.members[3].grpc.as_deref(), Some("127.0.0.1:7431"));
     assert_eq!(nodes[3].address(nodes[3].ports.peer), "127.0.0.1:7433");

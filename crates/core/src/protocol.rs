@@ -299,6 +299,10 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// Whether versions carry what they depend on, so that a rollback can leave alone what does not depend on what was wrong ([`Protocol::may_depend`]).
     const KNOWS_THE_PAST: bool = false;
+
+    /// Whether a server's partition can be split into several: the server stands alone, and nothing that is kept or carried by clients names a partition.
+    const SPLITS: bool = matches!(Self::SPAN, Span::Server);
+
     /// What else it says of itself.
     const CARD: Card;
     /// The bugs that can be planted in it.

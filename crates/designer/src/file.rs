@@ -378,7 +378,7 @@ fn drawn_cluster(text: &str) -> Value {
     let nodes = planned.iter().map(|node| {
         let config = &node.config;
         let member = config.members.iter().find(|member| member.name == config.node);
-        let owned = member.map_or(Vec::new(), |member| member.owned(config.partitions).iter().map(|partition| partition.0).collect());
+        let owned = member.map_or(Vec::new(), |member| config.owned(member).iter().map(|partition| partition.0).collect());
         json!({
             "name": config.node, "data_center": config.data_center, "host": node.host, "resp": node.address(node.ports.resp), "console": node.address(node.ports.admin),
             "partitions": owned.len(), "first": owned.first(), "last": owned.last(), "clock_ms": config.emulation.clock_offset_ms, "slow_ms": config.emulation.slow_ms,

@@ -32,6 +32,8 @@ pub struct ProtocolInfo {
     pub most_replicas: u8,
     /// Whether it answers within a bound with what it has then.
     pub keeps_bounds: bool,
+    /// Whether partitions of it can be split.
+    pub splits: bool,
     /// Whether values of a key may stand side by side, and requests choose their quorum.
     pub siblings: bool,
     /// What it says of itself.
@@ -91,6 +93,7 @@ macro_rules! protocols {
                 span: <$protocol>::SPAN,
                 most_replicas: <$protocol>::MOST_REPLICAS,
                 keeps_bounds: <$protocol>::KEEPS_BOUNDS,
+                splits: <$protocol>::SPLITS,
                 siblings: <<$protocol as Protocol>::Cut as Cut<_>>::SIBLINGS,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 const FORMAT: u32 = 1;
 
 /// The file that says whose the directory is.
-const FILE: &str = "cluster";
+pub(crate) const FILE: &str = "cluster";
 
 /// Why a data directory cannot be used.
 #[derive(Debug)]
@@ -153,6 +153,9 @@ impl std::error::Error for FolderError {}
 const DATA_CENTERS: &str = "data centers";
 const RESERVED: &str = "reserved";
 
+/// The entry that grows when partitions are split.
+pub(crate) const PARTITIONS: &str = "partitions";
+
 /// What must be the same at every start, but for more places.
 fn entries(topology: &Topology) -> [(&'static str, String); 7] {
     [
@@ -162,8 +165,20 @@ fn entries(topology: &Topology) -> [(&'static str, String); 7] {
         ("data center", topology.dc_name(topology.here).to_owned()),
         (DATA_CENTERS, topology.data_centers.join(" ")),
         (RESERVED, topology.reserved_names()),
-        ("partitions", topology.partitions.to_string()),
+        (PARTITIONS, topology.partitions.to_string()),
     ]
+}
+
+/// The text of the file that says whose `dir` is, if it is this node's but for the number of partitions, and not new; anything else [`claim`] has to say. Errors: in words for the operator.
+pub(crate) fn belonging(dir: &Path, topology: &Topology) -> Result<Option<String>, String> {
+    let path = dir.join(FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let is_same = |(entry, expected): &(&str, String)| *entry == PARTITIONS || entry_of(&text, entry) == expected;
+    Ok(entries(topology).iter().all(is_same).then_some(text))
 }
 
 /// Makes `dir` this node's if it is new; else checks that it is.
@@ -222,7 +237,7 @@ pub(crate) fn of_server(dir: &Path, keyspace: &str, server: ServerId) -> PathBuf
 }
 
 /// The place of a store in the data directory.
-fn place(keyspace: &str, partition: PartitionId, replica: u8) -> String {
+pub(crate) fn place(keyspace: &str, partition: PartitionId, replica: u8) -> String {
     match replica {
         0 => format!("{keyspace}/p{partition}"),
         replica => format!("{keyspace}/p{partition}.{replica}"),
@@ -274,7 +289,12 @@ pub(crate) fn claim_group(dir: &Path, topology: &Topology, keyspace: &KeyspaceIn
 }
 
 /// Begins the lines of the directory's file that name stores: the place, then the number in hexadecimal, then the protocol.
-const STORE: &str = "store ";
+pub(crate) const STORE: &str = "store ";
+
+/// The line that notes the store with this number at `place`.
+pub(crate) fn store_line(place: &str, number: u64, protocol: &str) -> String {
+    format!("{STORE}{place}: {number:016x} {protocol}")
+}
 
 /// A store of this node, as it is configured.
 #[derive(Clone, Debug)]
@@ -302,13 +322,13 @@ pub(crate) fn configured(dir: &Path, topology: &Topology, placement: &Placement,
 }
 
 /// What the directory's file says of one store.
-struct Noted<'a> {
-    place: &'a str,
-    number: u64,
-    protocol: &'a str,
+pub(crate) struct Noted<'a> {
+    pub(crate) place: &'a str,
+    pub(crate) number: u64,
+    pub(crate) protocol: &'a str,
 }
 
-fn noted(line: &str) -> Option<Noted<'_>> {
+pub(crate) fn noted(line: &str) -> Option<Noted<'_>> {
     let (place, rest) = line.strip_prefix(STORE)?.split_once(": ")?;
     let (number, protocol) = rest.split_once(' ')?;
     Some(Noted { place, number: u64::from_str_radix(number, 16).ok()?, protocol })
@@ -367,7 +387,7 @@ pub(crate) fn note_stores(dir: &Path, stores: &[Configured]) -> Result<(), Folde
     let mut lines: Vec<String> = text.lines().filter(|line| !is_store(line)).map(str::to_owned).collect();
     for store in stores.iter().filter(|store| store.durability != Durability::Memory) {
         if let Some(number) = rheostat_storage::store_number(&store.folder).map_err(FolderError::Store)? {
-            lines.push(format!("{STORE}{}: {number:016x} {}", store.place, store.protocol));
+            lines.push(store_line(&store.place, number, store.protocol));
         }
     }
     let new: String = lines.into_iter().map(|line| line + "\n").collect();
@@ -391,7 +411,7 @@ fn has_stores(folder: &Path) -> io::Result<bool> {
 }
 
 /// What `text` says of `entry`; empty if nothing.
-fn entry_of<'a>(text: &'a str, entry: &str) -> &'a str {
+pub(crate) fn entry_of<'a>(text: &'a str, entry: &str) -> &'a str {
     text.lines().find_map(|line| line.split_once(": ").filter(|(name, _)| *name == entry)).map_or("", |(_, value)| value)
 }
 

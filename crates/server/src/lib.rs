@@ -51,6 +51,7 @@ mod shard;
 mod shared;
 mod socket;
 mod space;
+mod splitting;
 pub mod status;
 mod throttle;
 pub mod tls;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// In the data directory.
-const FILE: &str = ".lost";
+pub(crate) const FILE: &str = ".lost";
 
 /// So long after a data center was given up another one may have its place, at least, in milliseconds: by then every clock has passed what the lost one may have written, though nobody has it.
 const LEAST_MS: u64 = 10_000;
@@ -167,13 +167,27 @@ fn is_lost(standing: &Standing) -> bool {
     *standing == Standing::Lost
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedEnd {
     keyspace: u16,
     partition: u16,
     /// As hexadecimal digits: milliseconds in the upper 48 bits.
     at: String,
+}
+
+/// What the file in `dir` is to say when each partition has been split into `each`: the streams of the parts have ended where that of the whole has. `None` if there is no such file. Errors: in words for the operator.
+pub(crate) fn split(dir: &Path, each: u16) -> Result<Option<String>, String> {
+    let path = dir.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut saved: Saved = folder::read_kept(&path)?;
+    for one in &mut saved.lost {
+        let ends = std::mem::take(&mut one.ends).into_iter();
+        one.ends = ends.flat_map(|end| (0..each).map(move |part| SavedEnd { partition: end.partition * each + part, ..end.clone() })).collect();
+    }
+    toml::to_string(&saved).map(Some).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// What a server is told of a data center.

@@ -17,6 +17,7 @@ use crate::shard::disk::Disk;
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Shared, lock};
+use crate::splitting;
 use crate::tls::{self, Identity, Renewed, TlsError};
 use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
@@ -152,6 +153,12 @@ impl Node {
         let keyspaces = keyspaces.map_err(StartError::Partition)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let seats = Seats::default();
+        if let Some(dir) = config.data_dir.clone() {
+            let (config, topology, keyspaces) = (config.clone(), topology.clone(), keyspaces.clone());
+            // It may take minutes.
+            let split = tokio::task::spawn_blocking(move || splitting::split(&dir, &config, &topology, &keyspaces)).await;
+            split.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Partition)?;
+        }
         if let Some(dir) = &config.data_dir {
             folder::claim(dir, &topology).map_err(StartError::Folder)?;
             let names: Vec<&str> = keyspaces.iter().map(|keyspace| keyspace.name.as_str()).collect();

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// In the data directory, once a seat was moved.
-const FILE: &str = ".seats";
+pub(crate) const FILE: &str = ".seats";
 
 /// A server's place: its keyspace, and where it stands there.
 pub(crate) type Seat = (KeyspaceId, ServerId);
@@ -117,7 +117,7 @@ struct Saved {
     seat: Vec<SavedSeat>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedSeat {
     keyspace: String,
@@ -234,6 +234,33 @@ impl Seats {
         let text = toml::to_string(&saved).map_err(io::Error::other)?;
         folder::write_whole(dir, &dir.join(FILE), text.as_bytes())
     }
+}
+
+/// What the file in `dir` is to say when each partition has been split into `each`: the parts are where it was. `None` if there is no such file. Errors: in words for the operator; a server that is on its way, among others.
+pub(crate) fn split(dir: &Path, each: u16) -> Result<Option<String>, String> {
+    let path = dir.join(FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let saved: Saved = folder::read_kept(&path)?;
+    if let Some(moves) = saved.seat.iter().find(|seat| !seat.settled) {
+        let SavedSeat { keyspace, partition, node, .. } = moves;
+        return Err(format!(
+            "partition {partition} of keyspace {keyspace} is on its way to {node}, and can be split when it is there: start with as many partitions as before, and wait"
+        ));
+    }
+    let parts = |seat: SavedSeat| (0..each).map(move |part| SavedSeat { partition: seat.partition * each + part, ..seat.clone() });
+    let seat = saved.seat.into_iter().flat_map(parts).collect();
+    toml::to_string(&Saved { seat }).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The node that has the only server of `partition` in this data center since it was moved, as the file in `dir` says, whatever the number of partitions is now; `None` if it was not. Errors: in words for the operator.
+pub(crate) fn moved_to(dir: &Path, keyspace: &str, topology: &Topology, partition: PartitionId) -> Result<Option<NodeId>, String> {
+    let saved: Saved = folder::read_kept(&dir.join(FILE))?;
+    let here = topology.dc_name(topology.here);
+    let is_it = |seat: &&SavedSeat| seat.keyspace == keyspace && seat.data_center == here && seat.partition == partition.0 && seat.replica == 0;
+    let found = saved.seat.iter().find(is_it);
+    Ok(found.map(|seat| topology.nodes.iter().find(|node| node.name == seat.node).map_or(NodeId::NOWHERE, |node| node.id)))
 }
 
 /// Whether there is such a server, and it belongs to a group.

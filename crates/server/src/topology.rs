@@ -103,7 +103,7 @@ impl Topology {
             if !member.added {
                 members[dc.index()].push(id);
             }
-            let mut partitions = member.owned(config.partitions);
+            let mut partitions = config.owned(&member);
             partitions.sort_unstable();
             for partition in &partitions {
                 owners[dc.index()][usize::from(partition.0)] = id;

@@ -542,7 +542,7 @@ impl World<'_> {
 
     /// Each of `requests`, with its partition's server in `dc`.
     fn at_servers(&self, dc: DcId, requests: Vec<(PartitionId, Operation)>) -> Vec<(ServerIndex, Operation)> {
-        requests.into_iter().map(|(partition, operation)| (self.index(ServerId::new(dc, partition)), operation)).collect()
+        requests.into_iter().map(|(partition, operation)| (self.index(self.seat_of(dc, ServerId::new(dc, partition))), operation)).collect()
     }
 
     /// Sends `requests` of `attempt` to their servers.
@@ -571,7 +571,7 @@ impl World<'_> {
     fn scatter(&mut self, dc: DcId, session: &mut Session, operation: &Operation) -> Option<Scatter> {
         let Operation::ReadTransaction { keys, dial } = operation else { return None };
         let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
-        let scatter = Scatter::begin(dc, self.plan.partitions, now_ms, session, keys, *dial)?;
+        let scatter = Scatter::begin(dc, self.partitions_in(dc), now_ms, session, keys, *dial)?;
         self.marks.see(if dial.as_of.is_some() { marks::PAST_OF_SEVERAL } else { marks::SNAPSHOT_PREDICTED });
         Some(scatter)
     }
@@ -579,9 +579,10 @@ impl World<'_> {
     /// Takes in one partition's part of a transaction; the reply, if it was the last or there is only one.
     fn gather(&mut self, reply: Reply) -> Option<Reply> {
         let id = self.servers[reply.server].id;
+        let called = self.called(id);
         let current = self.clients[reply.attempt.client].current.as_mut().filter(|current| current.number == reply.attempt.number);
         let Some((scatter, session)) = current.and_then(|current| current.scatter.as_mut()) else { return Some(reply) };
-        match scatter.answer(id.partition, reply.outcome, &reply.session, session) {
+        match scatter.answer(called.partition, reply.outcome, &reply.session, session) {
             Progress::Waiting => None,
             Progress::Again => {
                 let (requests, session) = (scatter.requests(), session.clone());
@@ -625,7 +626,10 @@ impl World<'_> {
         let Some(current) = &self.clients[attempt.client].current else { return };
         if current.number == attempt.number {
             let dc = self.servers[current.server].id.dc;
-            let waiting = current.scatter.as_ref().map(|(scatter, _)| scatter.waiting().map(|partition| self.index(ServerId::new(dc, partition))));
+            let waiting = current
+                .scatter
+                .as_ref()
+                .map(|(scatter, _)| scatter.waiting().map(|partition| self.index(self.seat_of(dc, ServerId::new(dc, partition)))));
             for server in waiting.map_or_else(|| vec![current.server], Iterator::collect) {
                 let incarnation = self.servers[server].incarnation;
                 let delay_us = self.local_delay(attempt.client, server);

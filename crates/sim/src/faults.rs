@@ -159,6 +159,13 @@ pub enum FaultKind {
         /// How far ahead the physical clock there is of the one here, in milliseconds.
         by_ms: i64,
     },
+    /// The data center's servers are closed with everything on disk, or killed; at the end each begins again as several, of which each has a part of its slots.
+    Split {
+        /// The data center.
+        dc: DcId,
+        /// They are killed.
+        killed: bool,
+    },
     /// The server's flushes take longer.
     SlowDisk {
         /// The server.
@@ -179,7 +186,9 @@ impl FaultKind {
     /// The servers that it names.
     pub fn servers_mut(&mut self) -> Vec<&mut ServerId> {
         match self {
-            FaultKind::Cut { .. } | FaultKind::Death { .. } | FaultKind::Reserved { .. } | FaultKind::Arrival { .. } => Vec::new(),
+            FaultKind::Cut { .. } | FaultKind::Death { .. } | FaultKind::Reserved { .. } | FaultKind::Arrival { .. } | FaultKind::Split { .. } => {
+                Vec::new()
+            }
             FaultKind::SlowLink { from: a, to: b, .. } | FaultKind::Break { a, b } => vec![a, b],
             FaultKind::SlowServer { server, .. }
             | FaultKind::Pause { server }
@@ -198,7 +207,7 @@ impl FaultKind {
     pub fn data_centers(&self) -> Vec<DcId> {
         match self {
             FaultKind::Cut { from, to, .. } => vec![*from, *to],
-            FaultKind::Death { dc } | FaultKind::Reserved { dc } | FaultKind::Arrival { dc } => vec![*dc],
+            FaultKind::Death { dc } | FaultKind::Reserved { dc } | FaultKind::Arrival { dc } | FaultKind::Split { dc, .. } => vec![*dc],
             _ => Vec::new(),
         }
     }
@@ -240,6 +249,7 @@ impl fmt::Display for FaultKind {
             FaultKind::Death { dc } => write!(f, "death {dc}"),
             FaultKind::Reserved { dc } => write!(f, "reserved {dc}"),
             FaultKind::Arrival { dc } => write!(f, "arrival {dc}"),
+            FaultKind::Split { dc, killed } => write!(f, "split {dc}{}", flag(*killed, " killed")),
             FaultKind::SlowDisk { server, extra_us } => write!(f, "slow-disk {server} {}", Millis(*extra_us)),
             FaultKind::ClockJump { server, by_ms } => write!(f, "clock-jump {server} {by_ms}ms"),
         }
@@ -267,6 +277,7 @@ impl Fault {
             "death" => FaultKind::Death { dc: words.dc()? },
             "reserved" => FaultKind::Reserved { dc: words.dc()? },
             "arrival" => FaultKind::Arrival { dc: words.dc()? },
+            "split" => FaultKind::Split { dc: words.dc()?, killed: words.flag("killed")? },
             "slow-disk" => FaultKind::SlowDisk { server: words.server()?, extra_us: words.time("a time")? },
             "clock-jump" => FaultKind::ClockJump { server: words.server()?, by_ms: words.unit("ms", "a jump")? },
             other => return Err(format!("there is no fault `{other}`")),
@@ -373,6 +384,7 @@ impl World<'_> {
                     self.servers[server].restart = None;
                 }
             }
+            FaultKind::Split { dc, killed } => self.stop_to_split(dc, killed),
             FaultKind::Reserved { .. } => {}
             FaultKind::Arrival { dc } => self.say_arrival(dc),
             FaultKind::SlowDisk { server, extra_us } => {
@@ -459,6 +471,7 @@ impl World<'_> {
                 self.servers[server].dying = None;
                 self.restart(server);
             }
+            FaultKind::Split { dc, .. } => self.split(dc),
             FaultKind::Cut { hold: true, .. }
             | FaultKind::Break { .. }
             | FaultKind::ClockJump { .. }
@@ -499,6 +512,7 @@ impl World<'_> {
                 }
             }
         }
+        (0..self.plan.data_centers).for_each(|dc| self.split(DcId(dc)));
         for server in 0..self.servers.len() {
             let state = &mut self.servers[server];
             (state.slow_us, state.slow_disk_us, state.isolated, state.drained, state.dying) = (0, 0, 0, 0, None);

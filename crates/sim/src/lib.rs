@@ -25,6 +25,7 @@ pub mod profiles;
 mod run;
 mod servers;
 pub mod shrink;
+mod split;
 pub mod text;
 mod trace;
 pub mod watch;

@@ -228,6 +228,9 @@ pub(crate) const TEST_KEPT: Mark = Mark { name: "a test was kept for later", cau
 /// The same, where the protocol keeps bounds.
 pub const OF_BOUNDED_TESTS: &[Mark] = &[TEST_UNDECIDED, TEST_KEPT];
 
+/// A server went on as several.
+pub(crate) const SPLIT: Mark = Mark { name: "a server was split", causal: false };
+
 /// A read found values side by side.
 pub(crate) const SIBLINGS_READ: Mark = Mark { name: "values were read side by side", causal: false };
 /// The replicas that answer a read and those that have a write are together more than there are.

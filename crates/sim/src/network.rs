@@ -6,6 +6,9 @@ use crate::trace::TraceLevel;
 use crate::watch::{BY_HAND, Touch};
 use crate::world::{Event, ServerIndex, World};
 
+/// Why nodes do not talk to each other of which one has been split.
+pub(crate) const OF_OTHER_PARTITIONS: &str = "one of the two has been split";
+
 /// A new connection between data centers takes so many round trips.
 const HANDSHAKE: u64 = 3;
 
@@ -24,6 +27,11 @@ impl World<'_> {
         let now_us = self.now_us;
         let route = *self.route(source.dc, target.dc);
         let (number, touch) = self.watch_frame(from, to, remote, &bytes);
+        if !self.speak_of_the_same(from, to, self.parts(source.dc)) {
+            self.watch_lost(number, OF_OTHER_PARTITIONS);
+            self.lose();
+            return;
+        }
         if remote && route.cuts > 0 {
             self.watch_lost(number, "the way is cut");
             self.lose();
@@ -36,7 +44,7 @@ impl World<'_> {
         }
         let delay = if remote { route.delay.unwrap_or(Spread { least_us: 1_000, jitter_us: 0 }) } else { self.plan.local };
         let slow_us = self.servers[to].slow_us;
-        let (transport, healed) = (self.plan.transport, self.healed);
+        let (transport, healed, parts) = (self.plan.transport, self.healed, self.parts(source.dc));
         let link = self.link(from, to);
         let mut at_us =
             || now_us.max(route.held_until_us) + delay.least_us + link.random.below(delay.jitter_us + 1) + link.slow_us + slow_us + touch.delay_us();
@@ -51,9 +59,9 @@ impl World<'_> {
                 }
                 if twice && !healed {
                     self.marks.see(marks::FRAME_DOUBLED);
-                    self.schedule(at_us[1], Event::Frame { from, to, connection: None, bytes: bytes.clone(), number });
+                    self.schedule(at_us[1], Event::Frame { from, to, connection: None, bytes: bytes.clone(), number, parts });
                 }
-                self.schedule(at_us[0], Event::Frame { from, to, connection: None, bytes, number });
+                self.schedule(at_us[0], Event::Frame { from, to, connection: None, bytes, number, parts });
             }
             _ => {
                 let at_us = at_us().max(link.last_arrival_us);
@@ -69,9 +77,15 @@ impl World<'_> {
                 }
                 link.last_arrival_us = at_us;
                 let connection = Some(link.connection);
-                self.schedule(at_us, Event::Frame { from, to, connection, bytes, number });
+                self.schedule(at_us, Event::Frame { from, to, connection, bytes, number, parts });
             }
         }
+    }
+
+    /// Whether a frame from a server whose partition was as many parts then means the same to the one that it comes to, as nodes find when they greet.
+    pub(crate) fn speak_of_the_same(&self, from: ServerIndex, to: ServerIndex, parts: u16) -> bool {
+        let [from, to] = [from, to].map(|server| self.parts(self.servers[server].id.dc));
+        parts == from && from == to || self.planted.is("split-heard-by-those-that-are-not")
     }
 
     /// The servers that `server` talks to: of its data center, and of its partition.

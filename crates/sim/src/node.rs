@@ -11,7 +11,7 @@ use rheostat_core::{link, replica};
 use rheostat_counters::{Options, counting};
 use rheostat_group as group;
 use rheostat_protocols::registry::{self, Visitor};
-use rheostat_stack::{Backing, Plan, Stack};
+use rheostat_stack::{Backing, PLANTED_IN_SPLITS, Plan, Stack};
 
 /// A server of `protocol` that has never run, of whose looks at keys one in `cold` waits for the disk. Errors: no such protocol, options that are not its own or out of range.
 pub(crate) fn open(protocol: &str, options: &toml::Table, counters: &Options, config: ReplicaConfig, cold: u32) -> Result<Box<dyn Stack>, String> {
@@ -40,6 +40,11 @@ pub(crate) fn holders(protocol: &str, options: &toml::Table, place: Place) -> Re
 /// Whether values of a key may stand side by side in `protocol`.
 pub(crate) fn has_siblings(protocol: &str) -> bool {
     registry::list().into_iter().any(|info| info.name == protocol && info.siblings)
+}
+
+/// Whether partitions of `protocol` can be split.
+pub(crate) fn splits(protocol: &str) -> bool {
+    registry::info(protocol).is_some_and(|info| info.splits)
 }
 
 /// How many servers of a partition a data center can have in `protocol`.
@@ -100,9 +105,16 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
     // Without links and with a log of its own, most bugs of the parts that all share cannot show.
     let shared = match info.span {
-        Span::Server => {
-            [link::PLANTED, replica::PLANTED, counting::PLANTED, group::PLANTED, group::PLANTED_IN_HAND_OVER, group::PLANTED_IN_MEMBERS].concat()
-        }
+        Span::Server => [
+            link::PLANTED,
+            replica::PLANTED,
+            counting::PLANTED,
+            group::PLANTED,
+            group::PLANTED_IN_HAND_OVER,
+            group::PLANTED_IN_MEMBERS,
+            PLANTED_IN_SPLITS,
+        ]
+        .concat(),
         Span::DataCenter => [counting::PLANTED, group::PLANTED_IN_MEMBERS].concat(),
         Span::Everywhere => group::PLANTED_IN_MEMBERS.to_vec(),
     };
@@ -111,6 +123,7 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
         bug if only_under(bug).is_some() => only_under(bug) == Some(info.name),
         "rollback-leaves-what-depends" | "rollback-takes-what-does-not-depend" | "rollback-forgets-what-is-beneath" => knows_the_past(info.name),
         "counter-spends-before-durable" | "counter-name-forgotten-at-restart" => info.span == Span::Server,
+        bug if PLANTED_IN_SPLITS.contains(&bug) => info.splits,
         _ => true,
     };
     [info.planted, &shared].concat().into_iter().filter(can_show).collect()

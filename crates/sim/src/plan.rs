@@ -36,6 +36,8 @@ pub struct Plan {
     pub data_centers: u8,
     /// Number of partitions in each, at least 1.
     pub partitions: u16,
+    /// How many each data center begins with, until [`FaultKind::Split`]; 0: as many.
+    pub split_from: u16,
     /// Number of servers of each partition in each data center.
     pub replicas: u8,
     /// Where the protocol knows of one of them: how they agree.
@@ -451,6 +453,11 @@ impl Plan {
         })
     }
 
+    /// How many partitions each data center begins with.
+    pub fn partitions_at_first(&self) -> u16 {
+        if self.split_from == 0 { self.partitions } else { self.split_from }
+    }
+
     /// Whether another one has its place afterwards.
     pub fn gains_a_data_center(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Arrival { .. }))
@@ -464,6 +471,14 @@ impl Plan {
     pub fn check(&self) -> Result<(), String> {
         if self.data_centers == 0 || self.data_centers > 8 || self.partitions == 0 || self.partitions > 64 {
             return Err("a plan has 1 to 8 data centers and 1 to 64 partitions".into());
+        }
+        if self.split_from > 0
+            && (!self.partitions.is_multiple_of(self.split_from)
+                || self.replicas > 1
+                || self.durability == Durability::Memory
+                || !crate::node::splits(&self.protocol))
+        {
+            return Err("partitions are split into as many each, where a server stands alone, has a disk, and can be split".into());
         }
         if !(1..=9).contains(&self.replicas) {
             return Err("a plan has 1 to 9 replicas".into());
@@ -511,6 +526,22 @@ impl Plan {
                 if fault.until_us > 0 || dies || crate::node::replicates(&self.protocol) || !(0..self.data_centers).map(DcId).any(|dc| others(&dc)) {
                     return Err("a place is free from the beginning, not all are, nobody dies there, and each server of a data center is known to its own only".into());
                 }
+            }
+            if matches!(fault.kind, FaultKind::Split { .. }) && self.split_from == 0 {
+                return Err("partitions are split where there are fewer at first".into());
+            }
+            let lasts = matches!(
+                fault.kind,
+                FaultKind::SlowLink { .. }
+                    | FaultKind::SlowServer { .. }
+                    | FaultKind::SlowDisk { .. }
+                    | FaultKind::Isolate { .. }
+                    | FaultKind::Pause { .. }
+                    | FaultKind::Drain { .. }
+            );
+            let each = self.partitions / self.partitions_at_first();
+            if lasts && fault.kind.clone().servers_mut().iter().any(|server| !server.partition.0.is_multiple_of(each)) {
+                return Err("what lasts at a server begins and ends at one that is there from the beginning".into());
             }
             if matches!(fault.kind, FaultKind::LostDisk { .. }) && (!self.counters.is_empty() || self.durability == Durability::Memory) {
                 return Err("a disk is lost only where there is one, and without counters".into());

@@ -216,6 +216,13 @@ pub const ALL: &[Profile] = &[
         bugs: &["moved-without-its-clock"],
     },
     Profile {
+        name: "split",
+        about: "each data center's partitions are split, one data center after the other or all about at once, among cuts and crashes",
+        option: None,
+        dress: split,
+        bugs: &["split-forgets-its-state", "split-leaves-keys-behind", "split-heard-by-those-that-are-not", "counter-greeted-ahead-of-fences"],
+    },
+    Profile {
         name: "drained",
         about: "servers that lead are drained, and hand over, among those that are cut off, paused and killed",
         option: None,
@@ -880,6 +887,48 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 5_000, 800_000), kind });
         }
         at_us = until_us + spread(random, 100_000, 2_500_000);
+    }
+}
+
+/// All data centers begin with fewer partitions than the plan has. What lasts at a server is at one that is there from the beginning.
+fn split(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    let rolls_back = |step: &Step| matches!(step.action, Action::Rollback { .. } | Action::TakeOver { .. });
+    if plan.is_grouped()
+        || !node::splits(&plan.protocol)
+        || plan.partitions == 1
+        || plan.clients.iter().any(|client| client.steps.iter().any(rolls_back))
+    {
+        return;
+    }
+    if plan.durability == Durability::Memory {
+        plan.durability = Durability::Interval;
+    }
+    let numbers: Vec<u16> = (1..plan.partitions).filter(|fewer| plan.partitions.is_multiple_of(*fewer)).collect();
+    plan.split_from = numbers[random.below(numbers.len() as u64) as usize];
+    let parts = plan.partitions / plan.split_from;
+    for server in plan.faults.iter_mut().flat_map(|fault| fault.kind.servers_mut()) {
+        server.partition.0 -= server.partition.0 % parts;
+    }
+    // Two places that are one now say nothing to each other.
+    let alone = |kind: &FaultKind| {
+        !matches!(kind, FaultKind::SlowLink { from, to, .. } if from == to) && !matches!(kind, FaultKind::Break { a, b } if a == b)
+    };
+    plan.faults.retain(|fault| alone(&fault.kind));
+    let (together_us, spread_us) = (random.below(horizon_us), if random.chance(1, 3) { 300_000 } else { horizon_us });
+    for dc in (0..plan.data_centers).map(DcId) {
+        let from_us = if spread_us < horizon_us { together_us + random.below(spread_us) } else { random.below(horizon_us) };
+        let until_us = from_us + spread(random, 5_000, 1_500_000);
+        plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Split { dc, killed: random.chance(1, 2) } });
+    }
+    for _ in 0..random.below(3) {
+        let at = any(plan, random);
+        let at = ServerId { partition: PartitionId(at.partition.0 - at.partition.0 % parts), ..at };
+        let from_us = random.below(horizon_us);
+        let kind = match random.chance(1, 2) {
+            true => FaultKind::Kill { server: at, moment: Moment::AtOnce },
+            false => FaultKind::PowerLoss { server: at, flushed: random.chance(1, 2), moment: Moment::AtOnce },
+        };
+        plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 5_000, 300_000), kind });
     }
 }
 

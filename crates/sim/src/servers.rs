@@ -118,7 +118,7 @@ impl World<'_> {
                 let level =
                     if remote && self.trace.wants(TraceLevel::Story) && node.has_updates(&bytes) { TraceLevel::Story } else { TraceLevel::Full };
                 self.trace.line(level, self.now_us, to, || format!("receives from {from}: {}", node.describe(remote, &bytes)));
-                node.server().receive(now, from, &bytes, out);
+                node.server().receive(now, self.called(from), &bytes, out);
             }
             Event::Connected { dc, .. } => {
                 self.trace.number(u64::from(dc.0));
@@ -232,7 +232,7 @@ impl World<'_> {
         self.release_gated(server);
         // Duty 6.
         for (to, bytes) in out.frames.drain(..) {
-            let to = self.index(to);
+            let to = self.index(self.seat_of(self.servers[server].id.dc, to));
             self.send(server, to, bytes);
         }
         self.outbox = out;
@@ -417,7 +417,7 @@ impl World<'_> {
             // The operating system tells the peers; a machine without power cannot.
             let id = self.servers[server].id;
             for client in 0..self.clients.len() {
-                if let Some(attempt) = self.clients[client].attempt_at(client, server, id) {
+                if let Some(attempt) = self.clients[client].attempt_at(client, server, self.called(id)) {
                     self.schedule(self.now_us + RESET_US, Event::Reset { attempt });
                 }
             }
@@ -436,7 +436,7 @@ impl World<'_> {
     pub(crate) fn restart(&mut self, server: ServerIndex) {
         let Some(restart) = self.servers[server].restart.take() else { return };
         let config = self.config(server);
-        match restart(config) {
+        match restart.start(config) {
             Ok(node) => self.servers[server].node = Some(node),
             Err(why) => {
                 let text = format!("{} does not start again: {why}\n", self.servers[server].id);

@@ -204,6 +204,9 @@ impl fmt::Display for Plan {
             1 => writeln!(f)?,
             replicas => writeln!(f, " x {replicas}")?,
         }
+        if self.split_from > 0 {
+            writeln!(f, "split-from {}", self.split_from)?;
+        }
         if self.group != GroupConfig::default() {
             let GroupConfig { failover_us, most_drift_ppm, keep_bytes } = self.group;
             writeln!(f, "group failover {} drift {most_drift_ppm}ppm keep {keep_bytes}", Millis(failover_us))?;
@@ -414,6 +417,7 @@ impl Plan {
             seed: 0,
             data_centers: 1,
             partitions: 1,
+            split_from: 0,
             replicas: 1,
             group: GroupConfig::default(),
             durability: Durability::Always,
@@ -501,6 +505,7 @@ impl Plan {
                     self.replicas = words.number("replicas")?;
                 }
             }
+            "split-from" => self.split_from = words.number("partitions")?,
             "group" => {
                 words.expect("failover")?;
                 let failover_us = words.time("a time")?;

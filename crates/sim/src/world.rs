@@ -57,8 +57,8 @@ pub(crate) struct Attempt {
 pub(crate) enum Event {
     /// A server's timer.
     Tick { server: ServerIndex },
-    /// A frame arrives. A frame of a connection that has broken since is dropped.
-    Frame { from: ServerIndex, to: ServerIndex, connection: Option<u32>, bytes: Vec<u8>, number: Number },
+    /// A frame arrives. A frame of a connection that has broken since is dropped, and one from a server that has been split since, or to one of another number of partitions: each of its sender's was `parts` of the plan's.
+    Frame { from: ServerIndex, to: ServerIndex, connection: Option<u32>, bytes: Vec<u8>, number: Number, parts: u16 },
     /// A server has a new connection to a data center.
     Connected { server: ServerIndex, incarnation: u32, dc: DcId },
     /// A flush ends.
@@ -99,7 +99,7 @@ pub(crate) struct Server {
     /// The production code; `None` while the server is down.
     pub(crate) node: Option<Box<dyn Stack>>,
     /// What it starts from, while it is down.
-    pub(crate) restart: Option<Restart>,
+    pub(crate) restart: Option<Box<dyn Restart>>,
     /// How often it has started again.
     pub(crate) incarnation: u32,
     pub(crate) clock: ServerClock,
@@ -274,6 +274,8 @@ pub(crate) struct World<'p> {
     pub(crate) gone: Vec<DcId>,
     /// Those of them that are said to be lost.
     pub(crate) lost: Vec<crate::lost::Lost>,
+    /// By data center, whether its partitions are as many as in the plan: they are not yet before a split.
+    pub(crate) is_split: Vec<bool>,
     /// How far ahead of true time the servers' clocks are since everything has healed.
     pub(crate) lead_ms: u64,
     /// When the last flush that has begun ends.
@@ -295,7 +297,7 @@ impl<'p> World<'p> {
             Some(name) => node::find_planted(&plan.protocol, name)?,
         };
         let ids: Vec<ServerId> = plan.servers().collect();
-        let front = node::open(&plan.protocol, &plan.options, &plan.counting, config_of(plan, planted, ids[0], 0), 0)?;
+        let front = node::open(&plan.protocol, &plan.options, &plan.counting, config_of(plan, planted, place_of(plan, ids[0]), 0), 0)?;
         let mut world = World {
             plan,
             planted,
@@ -341,6 +343,7 @@ impl<'p> World<'p> {
             disk_lost_writes: false,
             gone: plan.reserved().collect(),
             lost: plan.reserved().map(|dc| crate::lost::Lost::reserved(dc, plan.partitions)).collect(),
+            is_split: vec![plan.split_from == 0; usize::from(plan.data_centers)],
             lead_ms: 0,
             last_flush_us: 0,
             failure: None,
@@ -349,10 +352,10 @@ impl<'p> World<'p> {
             let clock = plan.clocks.iter().find(|clock| clock.server == *id);
             world.servers.push(Server {
                 id: *id,
-                node: match plan.reserved().any(|dc| dc == id.dc) {
+                node: match plan.reserved().any(|dc| dc == id.dc) || world.is_to_come(*id) {
                     true => None,
                     false => {
-                        let config = ReplicaConfig { boot: Some(0), ..config_of(plan, planted, *id, 0) };
+                        let config = ReplicaConfig { boot: Some(0), ..config_of(plan, planted, world.place_of(*id), 0) };
                         Some(node::open(&plan.protocol, &plan.options, &plan.counting, config, plan.cold)?)
                     }
                 },
@@ -418,12 +421,43 @@ impl<'p> World<'p> {
     /// How a server is configured when it starts for the time after `incarnation` restarts.
     pub(crate) fn config(&self, server: ServerIndex) -> ReplicaConfig {
         let Server { id, incarnation, ref clock, wiped, joined, .. } = self.servers[server];
-        ReplicaConfig { boot: Some(clock.boot()), refill: wiped, joins: joined, ..config_of(self.plan, self.planted, id, incarnation) }
+        ReplicaConfig { boot: Some(clock.boot()), refill: wiped, joins: joined, ..config_of(self.plan, self.planted, self.place_of(id), incarnation) }
     }
 
+    /// The server that has the place `id` of the plan: before a split, the one that has not been split.
     pub(crate) fn index(&self, id: ServerId) -> ServerIndex {
-        let partition = id.dc.index() * usize::from(self.plan.partitions) + usize::from(id.partition.0);
+        let there = id.partition.0 - id.partition.0 % self.parts(id.dc);
+        let partition = id.dc.index() * usize::from(self.plan.partitions) + usize::from(there);
         partition * usize::from(self.plan.replicas) + usize::from(id.replica)
+    }
+
+    /// Of how many of the plan's partitions each one in `dc` consists.
+    pub(crate) fn parts(&self, dc: DcId) -> u16 {
+        if self.is_split[dc.index()] { 1 } else { self.plan.partitions / self.plan.partitions_at_first() }
+    }
+
+    /// How many partitions there are in `dc`.
+    pub(crate) fn partitions_in(&self, dc: DcId) -> u16 {
+        self.plan.partitions / self.parts(dc)
+    }
+
+    /// Whether the server with this place of the plan comes with a split.
+    pub(crate) fn is_to_come(&self, id: ServerId) -> bool {
+        !id.partition.0.is_multiple_of(self.parts(id.dc))
+    }
+
+    /// What the server with the place `id` of the plan is called in its data center, where there may be fewer.
+    pub(crate) fn called(&self, id: ServerId) -> ServerId {
+        ServerId { partition: PartitionId(id.partition.0 / self.parts(id.dc)), ..id }
+    }
+
+    /// The place in the plan of what servers of data center `by` call `id`.
+    pub(crate) fn seat_of(&self, by: DcId, id: ServerId) -> ServerId {
+        ServerId { partition: PartitionId(id.partition.0 * self.parts(by)), ..id }
+    }
+
+    fn place_of(&self, id: ServerId) -> Place {
+        Place { server: self.called(id), partitions: self.partitions_in(id.dc), ..place_of(self.plan, id) }
     }
 
     /// Where what a client in data center `dc` asks of `partition` is served: there, or in the first data center that holds it and has not died.
@@ -506,6 +540,10 @@ impl<'p> World<'p> {
                     self.deliver(server, Event::Tick { server });
                 }
             }
+            Event::Frame { from, to, number, parts, .. } if !self.speak_of_the_same(from, to, parts) => {
+                self.trace.number(self.now_us ^ 1);
+                self.watch_lost(number, crate::network::OF_OTHER_PARTITIONS);
+            }
             Event::Frame { from, to, connection, number, .. }
                 if connection.is_some_and(|connection| connection != self.link(from, to).connection) =>
             {
@@ -563,8 +601,8 @@ fn place_of(plan: &Plan, server: ServerId) -> Place {
     Place { server, data_centers: plan.data_centers, partitions: plan.partitions, replicas: plan.replicas }
 }
 
-fn config_of(plan: &Plan, planted: Planted, id: ServerId, incarnation: u32) -> ReplicaConfig {
-    let place = place_of(plan, id);
+fn config_of(plan: &Plan, planted: Planted, place: Place, incarnation: u32) -> ReplicaConfig {
+    let id = place.server;
     ReplicaConfig {
         durability: plan.durability,
         max_ahead_ms: plan.max_ahead_ms,

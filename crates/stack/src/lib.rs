@@ -15,6 +15,7 @@ use replicated::Replicated;
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
 use rheostat_core::ids::Place;
+use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::store::{Position, Recovered, Store};
@@ -24,9 +25,10 @@ use rheostat_counters::{Counting, Options, Setup};
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_storage::MemoryStore;
 #[cfg(not(target_arch = "wasm32"))]
-use rheostat_storage::{DiskOptions, DiskStore};
+use rheostat_storage::{DiskOptions, DiskStore, Part};
+use std::ops::RangeInclusive;
 #[cfg(not(target_arch = "wasm32"))]
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a partition server is made of.
 #[derive(Clone, Debug)]
@@ -72,7 +74,7 @@ pub enum Halt {
 /// What is left of a server that has stopped.
 pub struct Halted {
     /// Starts it again.
-    pub restart: Restart,
+    pub restart: Box<dyn Restart>,
     /// The newest own update that a restart finds; of a lost disk, the newest that was on it.
     pub newest_own: Timestamp,
     /// Records that were logged and are gone.
@@ -81,8 +83,41 @@ pub struct Halted {
     pub first_lost: Vec<(DcId, VersionId)>,
 }
 
-/// Makes a server of what the one before it left.
-pub type Restart = Box<dyn FnOnce(ReplicaConfig) -> Result<Box<dyn Stack>, String>>;
+/// What a server over a simulated disk has left.
+pub trait Restart {
+    /// Makes a server of it. Errors: the configuration is not one for it.
+    fn start(self: Box<Self>, config: ReplicaConfig) -> Result<Box<dyn Stack>, String>;
+
+    /// What a server goes on with to which `slots` belong, when this one's partition is split.
+    fn split(&self, slots: &RangeInclusive<u16>, planted: Planted) -> Box<dyn Restart>;
+}
+
+/// The bugs that can be planted in splits.
+pub const PLANTED_IN_SPLITS: &[&str] = &["split-forgets-its-state", "split-leaves-keys-behind", "split-heard-by-those-that-are-not"];
+
+/// See [`Restart`].
+struct Left<P: Protocol> {
+    options: P::Options,
+    counters: Options,
+    store: MemoryStore<P::Meta>,
+    found: Recovered,
+}
+
+impl<P: Protocol> Restart for Left<P> {
+    fn start(self: Box<Self>, config: ReplicaConfig) -> Result<Box<dyn Stack>, String> {
+        around::<P>(config, self.options, self.counters, Driver::Memory(Box::new(self.store)), self.found)
+    }
+
+    fn split(&self, slots: &RangeInclusive<u16>, planted: Planted) -> Box<dyn Restart> {
+        let (first, last) = (*slots.start(), *slots.end());
+        let last = if planted.is("split-leaves-keys-behind") { first + (last - first) / 4 * 3 } else { last };
+        let (store, mut found) = self.store.split(&(first..=last));
+        if planted.is("split-forgets-its-state") {
+            found.state = None;
+        }
+        Box::new(Left::<P> { options: self.options.clone(), counters: self.counters.clone(), store, found })
+    }
+}
 
 /// A partition server with its layers, whatever its protocol and store.
 pub trait Stack: Send {
@@ -227,7 +262,7 @@ impl<P: Protocol> Stack for Layers<P> {
             true => store.kill_image().1.newest.get(place.dc().index()).copied().unwrap_or_default(),
             false => newest(place.dc()),
         };
-        let restart: Restart = Box::new(move |config| around::<P>(config, options, counters, Driver::Memory(Box::new(image)), found));
+        let restart = Box::new(Left::<P> { options, counters, store: image, found });
         Halted { restart, newest_own, records_lost, first_lost }
     }
 
@@ -295,5 +330,34 @@ impl Visitor for Open<'_> {
             }
         };
         Ok((around::<P>(config, options, counters.clone(), store, found.clone())?, found))
+    }
+}
+
+/// Splits the store of a server of `protocol` in `folder`: see [`DiskStore::split`]. Errors: no such protocol, one whose servers cannot be split, or the disk's, in words for the user.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn split(protocol: &str, folder: &Path, parts: &[Part], options: DiskOptions, told: &mut dyn FnMut(u64)) -> Result<Vec<u64>, String> {
+    let unknown = || Err(format!("there is no protocol `{protocol}`"));
+    registry::visit(protocol, Split { folder, parts, options, told }).unwrap_or_else(unknown)
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+struct Split<'a> {
+    folder: &'a Path,
+    parts: &'a [Part],
+    options: DiskOptions,
+    told: &'a mut dyn FnMut(u64),
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+impl Visitor for Split<'_> {
+    type Output = Result<Vec<u64>, String>;
+
+    fn visit<P: Protocol>(self) -> Self::Output {
+        let Split { folder, parts, options, told } = self;
+        if !P::SPLITS {
+            return Err(format!("servers of protocol {} cannot be split", P::NAME));
+        }
+        let (mut store, _) = DiskStore::<P::Meta>::open(folder, options.clone()).map_err(|error| error.to_string())?;
+        store.split(parts, &options, told).map_err(|error| error.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! A partition server with replicas: each of them keeps its records, one runs it ([`rheostat_group::Replicas`]).
 
 use crate::gate::Gate;
-use crate::{AnyStore, Driver, Halt, Halted, Inner, Restart, Stack, frame, halted, metadata_in, newest_on_disk, server};
+use crate::{AnyStore, Driver, Halt, Halted, Inner, Left, Stack, frame, halted, metadata_in, newest_on_disk, server};
 use rheostat_core::DcId;
 use rheostat_core::ids::Place;
 use rheostat_core::protocol::Protocol;
@@ -130,7 +130,7 @@ impl<P: Protocol> Stack for Replicated<P> {
         let Some(Driver::Memory(mut store)) = server.inner.into_store() else { panic!("only a server over a simulated disk can be halted") };
         let (image, found, records_lost) = halted(&mut store, how);
         let newest_own = found.newest.get(place.dc().index()).copied().unwrap_or_default();
-        let restart: Restart = Box::new(move |config| Self::around(config, options, counters, Driver::Memory(Box::new(image)), found));
+        let restart = Box::new(Left::<P> { options, counters, store: image, found });
         // What the group has told others is in a majority's logs, not in each.
         Halted { restart, newest_own, records_lost, first_lost: Vec::new() }
     }

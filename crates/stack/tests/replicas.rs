@@ -256,7 +256,7 @@ fn who_comes_to_a_seat_with_nothing_is_nobody_and_who_comes_back_with_everything
         group.wait(FAILOVER_US);
         // It goes and comes back with its disk: nobody has to agree to anything.
         let old = std::mem::replace(&mut group.servers[moves], open(protocol, moves, true)).halt(Halt::Kill);
-        group.seat(moves, (old.restart)(config(moves, true)).unwrap());
+        group.seat(moves, old.restart.start(config(moves, true)).unwrap());
         assert_eq!(group.membership(moves), Membership::Counts(0), "{protocol}");
         // Now it goes for good. Alone, who comes is nobody, and again after a restart.
         group.gone.insert(moves);
@@ -273,7 +273,7 @@ fn who_comes_to_a_seat_with_nothing_is_nobody_and_who_comes_back_with_everything
         group.writes(if group.leader() == Some(moves) { leader } else { moves }, "after");
         // It is that member from now on, wherever its seat was before.
         let taken = std::mem::replace(&mut group.servers[moves], open(protocol, moves, true)).halt(Halt::Kill);
-        group.seat(moves, (taken.restart)(config(moves, true)).unwrap());
+        group.seat(moves, taken.restart.start(config(moves, true)).unwrap());
         assert_eq!(group.membership(moves), Membership::Counts(1), "{protocol}");
     }
 }
@@ -319,7 +319,7 @@ fn a_vote_is_given_once_and_when_it_is_on_disk_and_not_just_after_a_start() {
     assert_eq!(group.votes(voter, other, 1_000), (vec![], vec![true]), "it is given when it is on disk");
     assert_eq!(group.votes(voter, leader, 1_000).1, [false; 0], "one vote in a term");
     let old = std::mem::replace(&mut group.servers[voter], open("eventual", voter, false)).halt(Halt::PowerLoss);
-    group.seat(voter, (old.restart)(config(voter, false)).unwrap());
+    group.seat(voter, old.restart.start(config(voter, false)).unwrap());
     assert_eq!(group.votes(voter, other, 1_001), (vec![], vec![]), "it may have promised a lease");
     group.wait(2 * FAILOVER_US);
     let (before, after) = group.votes(voter, leader, 1_000);

@@ -356,6 +356,8 @@ impl Protocol for Adaptive {
     const NAME: &'static str = "adaptive";
     const SUMMARY: &'static str = "causal+ consistency whose checking groups follow the clients, with partial replication (ACCF)";
     const LEVEL: Level = Level::Causal;
+    // Versions name the servers that they come from, sessions and groups name partitions.
+    const SPLITS: bool = false;
     const CARD: Card = Card {
         rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
         reads_wait: "nothing within the session's checking group; outside it, until the session's past has arrived",

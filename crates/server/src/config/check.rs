@@ -154,6 +154,10 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
         format!("{} is not among data_centers ({})", config.data_center, data_centers.join(", "))
     })?;
     check((1..=4096).contains(&config.partitions), "partitions", || format!("{} is not from 1 to 4096", config.partitions))?;
+    let first = config.made_with();
+    check(first > 0 && config.partitions.is_multiple_of(first), "first_partitions", || {
+        format!("partitions = {} is no multiple of {first}: each partition is split into as many", config.partitions)
+    })?;
     check(config.shards <= 1024, "shards", || format!("{} is more than 1024", config.shards))?;
     check(config.generation == 0 || config.data_dir.is_some() && data_centers.len() > 1, "generation", || {
         "a data center that has the place of another one needs a data_dir, and others to be filled from".into()
@@ -234,7 +238,7 @@ fn members(config: &NodeConfig, data_centers: &[String]) -> Result<(), ConfigErr
     for data_center in data_centers {
         let mut owners = vec![None; usize::from(config.partitions)];
         for member in members.iter().filter(|member| member.data_center == *data_center) {
-            for partition in member.owned(config.partitions) {
+            for partition in config.owned(member) {
                 if let Some(other) = owners[usize::from(partition.0)].replace(&member.name) {
                     return Err(ConfigError::at(
                         "member",
@@ -271,7 +275,9 @@ fn owned(config: &NodeConfig, member: &Member, key: impl Fn(&str) -> String) -> 
     check(!partitions.is_empty() || only_replicas, key("partitions"), || format!("{} owns none", member.name))?;
     let mut seen = BTreeSet::new();
     for partition in partitions {
-        check(*partition < config.partitions, key("partitions"), || format!("{partition} is not below partitions, {}", config.partitions))?;
+        let (name, number) =
+            if config.first_partitions.is_some() { ("first_partitions", config.made_with()) } else { ("partitions", config.partitions) };
+        check(*partition < number, key("partitions"), || format!("{partition} is not below {name}, {number}"))?;
         check(seen.insert(partition), key("partitions"), || format!("{partition} is there twice"))?;
     }
     Ok(())

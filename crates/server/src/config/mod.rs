@@ -33,9 +33,12 @@ pub struct NodeConfig {
     /// Those of them that were not there when the cluster was made, let in since or not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserved_data_centers: Vec<String>,
-    /// Number of partitions of the key space; the same on every node, and fixed once there is data.
+    /// Number of partitions of the key space; the same on every node. Once there is data, it grows as [`NodeConfig::first_partitions`] says.
     #[serde(default = "one")]
     pub partitions: u16,
+    /// How many partitions there were when the cluster was made, if they have been split since: each into as many. What members own is said in these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_partitions: Option<u16>,
     /// Number of threads that serve partitions; 0 is the smaller of the machine's cores and the partitions that this node owns.
     #[serde(default)]
     pub shards: usize,
@@ -533,6 +536,7 @@ impl NodeConfig {
             data_centers: Vec::new(),
             reserved_data_centers: Vec::new(),
             partitions: 1,
+            first_partitions: None,
             shards: 0,
             data_dir: None,
             accept_lost_writes: false,
@@ -628,11 +632,24 @@ fn is_loopback(point: &str) -> bool {
     point.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback()) || point.starts_with("localhost:")
 }
 
+impl NodeConfig {
+    /// How many partitions there were when the cluster was made.
+    pub fn made_with(&self) -> u16 {
+        self.first_partitions.unwrap_or(self.partitions)
+    }
+
+    /// The partitions that `member` owns.
+    pub fn owned(&self, member: &Member) -> Vec<PartitionId> {
+        member.owned(self.partitions, self.made_with())
+    }
+}
+
 impl Member {
-    /// The partitions that it owns, of `partitions` in all.
-    pub fn owned(&self, partitions: u16) -> Vec<PartitionId> {
+    /// The partitions that it owns, of `partitions` in all, which were `first` when the cluster was made.
+    pub fn owned(&self, partitions: u16, first: u16) -> Vec<PartitionId> {
+        let each = partitions / first.max(1);
         match &self.partitions {
-            Some(owned) => owned.iter().map(|number| PartitionId(*number)).collect(),
+            Some(owned) => owned.iter().flat_map(|number| (0..each).map(move |part| PartitionId(number * each + part))).collect(),
             None if self.added => Vec::new(),
             None => (0..partitions).map(PartitionId).collect(),
         }

@@ -29,7 +29,16 @@ pub const KEYS: &[Key] = &[
         "array of strings",
         "Those of them that were not there when the cluster was made: nobody waits for one of these before `rheostat ctl dc add` has let it in. They stay in this list for good. New names can be put at the end of both lists later. Every keyspace must be one that a data center can be added to.",
     ),
-    key("partitions", "integer", "Number of partitions of the key space; the same on every node, and fixed once there is data."),
+    key(
+        "partitions",
+        "integer",
+        "Number of partitions of the key space; the same on every node. Once there is data, only together with `first_partitions` a multiple of what it was.",
+    ),
+    key(
+        "first_partitions",
+        "integer",
+        "How many partitions the cluster was made with, if there are more now: a node that starts splits each of its stores. Stays in the file for good. What members own is said in these.",
+    ),
     key("shards", "integer", "Threads that serve partitions. 0: the smaller of the machine's cores and the partitions that this node owns."),
     key(
         "data_dir",

@@ -29,5 +29,6 @@ mod replication;
 mod rollback;
 mod routing;
 mod service_levels;
+mod splitting;
 mod tasks;
 mod tokens;

@@ -49,7 +49,7 @@ impl World<'_> {
             None => From::Oldest,
             Some(told) => From::After(told.upto),
         };
-        match self.feed_round(dc, &Round::new(from, b"*"[..].into(), limit, self.plan.partitions)) {
+        match self.feed_round(dc, &Round::new(from, b"*"[..].into(), limit, self.partitions_in(dc))) {
             None | Some(Err(Stopped::Failed(_))) => false,
             Some(Err(Stopped::TooOld(_))) => {
                 let reader = std::mem::take(&mut self.readers[client]);
@@ -79,8 +79,8 @@ impl World<'_> {
     /// What the partitions of `dc` answer; `None` if one does not.
     fn feed_round(&mut self, dc: DcId, round: &Round) -> Option<Result<Batch, Stopped>> {
         let mut answers = Vec::new();
-        for partition in (0..self.plan.partitions).map(PartitionId) {
-            let id = ServerId::new(dc, partition);
+        for partition in (0..self.partitions_in(dc)).map(PartitionId) {
+            let id = self.seat_of(dc, ServerId::new(dc, partition));
             let server = if self.plan.replicas > 1 { self.leader_of(id)? } else { self.index(id) };
             match self.ask_feed(server, round.call())? {
                 Ok(answer) => answers.push((partition, answer)),

@@ -1,0 +1,288 @@
+//! A data directory that was written with fewer partitions than are configured: before anything of it is opened, each store is split into as many as there are for it now.
+//!
+//! **A split is a restart of one server as several**, so no protocol knows of it: each begins with the part of the keys that is its own, and with everything that says how far the server had come
+//! (docs/splitting.md). The parts are made beside the stores, in `.parts` of each keyspace's folder. When all of them are on disk, the file `.splitting` says so, and with it what the directory's own files
+//! will say; from then on a start goes on to the end. Before that file is there, the stores are as they were, and the parts of a start that was broken off are used if they are whole.
+
+use crate::config::{ColdConfig, NodeConfig};
+use crate::folder::{self, Noted};
+use crate::keyspace::KeyspaceInfo;
+use crate::memory::Memory;
+use crate::seats;
+use crate::topology::Topology;
+use rheostat_core::ids::{PartitionId, ServerId};
+use rheostat_core::slots::slots_of;
+use rheostat_core::store::Durability;
+use rheostat_protocols::registry;
+use rheostat_storage::{DiskOptions, Part};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// In the data directory: everything is there, and takes the place of what was.
+const READY: &str = ".splitting";
+
+/// In a keyspace's folder: what is made of its stores.
+const PARTS: &str = ".parts";
+
+/// Begins the name of a part that is not whole.
+const UNFINISHED: &str = "new-";
+
+/// In a keyspace's folder: the stores that were split.
+const BEFORE: &str = ".before";
+
+/// How often the operator is told how far it is.
+const TELL: Duration = Duration::from_secs(5);
+
+/// What the files of the data directory say when the parts are in place.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Ready {
+    keyspaces: Vec<String>,
+    files: BTreeMap<String, String>,
+}
+
+/// A store that is to be split.
+struct Whole<'a> {
+    keyspace: &'a KeyspaceInfo,
+    partition: PartitionId,
+    folder: PathBuf,
+    parts: Vec<PartitionId>,
+}
+
+impl Whole<'_> {
+    /// Where the part of it that is `partition` will wait.
+    fn part(&self, partition: PartitionId) -> PathBuf {
+        beside(&self.folder, PARTS).join(format!("p{partition}"))
+    }
+}
+
+/// `name` in the folder of the keyspace that has `store`.
+fn beside(store: &Path, name: &str) -> PathBuf {
+    store.parent().unwrap_or(store).join(name)
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+/// Splits the stores in `dir` if they are fewer than configured. Blocks for as long as it takes to write all of them once. Errors: in words for the operator; the stores are as they were, or the next start goes on.
+pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspaces: &[KeyspaceInfo]) -> Result<(), String> {
+    let path = dir.join(READY);
+    if path.exists() {
+        return put_in_place(dir, &path, folder::read_kept(&path)?);
+    }
+    let Some(text) = folder::belonging(dir, topology)? else { return Ok(()) };
+    let before: u16 = folder::entry_of(&text, folder::PARTITIONS).parse().unwrap_or_default();
+    let (first, now) = (config.made_with(), topology.partitions);
+    if before == now {
+        return keyspaces.iter().try_for_each(|keyspace| remove(&dir.join(&keyspace.name).join(PARTS)));
+    }
+    if before == 0 || before > now || !now.is_multiple_of(before) || !before.is_multiple_of(first) {
+        let whose = format!("{}: this data directory has {before} partitions, and the configuration has partitions = {now}", dir.display());
+        return Err(match now.is_multiple_of(before.max(1)) && before < now {
+            true => format!(
+                "{whose}. Each of them is split into {} if the configuration says what they were at first: first_partitions = {before} (docs/splitting.md)",
+                now / before
+            ),
+            false => format!(
+                "{whose}, first_partitions = {first}. Partitions are split into as many each, and not merged: {now} is no multiple of {before} (docs/splitting.md)"
+            ),
+        });
+    }
+    let seats = seats::split(dir, now / before)?;
+    let stores = stores_of(dir, &text, config, topology, keyspaces, before)?;
+    has_room(dir, &stores)?;
+    tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
+    let share = Memory::new(config.limits.memory_bytes, 0).for_data() / 4;
+    let options = DiskOptions { own_cache_bytes: 1 << 20, ..DiskOptions::default() };
+    let options = DiskOptions { memory_bytes: options.memory_bytes.min(share), ..options };
+    for whole in &stores {
+        make_parts(whole, now, &options)?;
+    }
+    let mut lines: Vec<String> = text.lines().filter(|line| !line.starts_with(folder::STORE)).map(str::to_owned).collect();
+    for line in lines.iter_mut().filter(|line| line.starts_with(&format!("{}: ", folder::PARTITIONS))) {
+        *line = format!("{}: {now}", folder::PARTITIONS);
+    }
+    for whole in &stores {
+        for part in &whole.parts {
+            let number = rheostat_storage::store_number(&whole.part(*part)).map_err(|error| error.to_string())?;
+            let place = folder::place(&whole.keyspace.name, *part, 0);
+            lines.push(folder::store_line(&place, number.unwrap_or_default(), whole.keyspace.protocol));
+        }
+    }
+    let mut files = BTreeMap::from([(folder::FILE.to_owned(), lines.into_iter().map(|line| line + "\n").collect())]);
+    files.extend(seats.map(|text| (seats::FILE.to_owned(), text)));
+    files.extend(crate::lost::split(dir, now / before)?.map(|text| (crate::lost::FILE.to_owned(), text)));
+    let ready = Ready { keyspaces: keyspaces.iter().map(|keyspace| keyspace.name.clone()).collect(), files };
+    let told = toml::to_string(&ready).map_err(|error| error.to_string())?;
+    folder::write_whole(dir, &path, told.as_bytes()).map_err(at(&path))?;
+    put_in_place(dir, &path, ready)
+}
+
+/// The stores of this node, which `text` has noted, and which parts of each it will have: all, since a part begins where the store was.
+fn stores_of<'a>(
+    dir: &Path,
+    text: &str,
+    config: &NodeConfig,
+    topology: &Topology,
+    keyspaces: &'a [KeyspaceInfo],
+    before: u16,
+) -> Result<Vec<Whole<'a>>, String> {
+    let each = topology.partitions / before;
+    let noted: Vec<Noted<'_>> = text.lines().filter_map(folder::noted).collect();
+    let kept = |place: &str| keyspaces.iter().any(|keyspace| keyspace.durability != Durability::Memory && is_of(place, &keyspace.name));
+    if let Some(store) = noted.iter().find(|store| !kept(store.place)) {
+        return Err(format!(
+            "{}: the store {} is here, and the configuration has no such keyspace on disk. Start with {before} partitions first",
+            dir.display(),
+            store.place
+        ));
+    }
+    let mut stores = Vec::new();
+    for (keyspace, configured) in keyspaces.iter().zip(&config.keyspaces).filter(|(keyspace, _)| keyspace.durability != Durability::Memory) {
+        // One that is new has nothing to split.
+        if !noted.iter().any(|store| is_of(store.place, &keyspace.name)) {
+            continue;
+        }
+        let cannot = |why: String| Err(format!("keyspace {}: {why}: its partitions cannot be split (docs/splitting.md)", keyspace.name));
+        if keyspace.is_grouped() {
+            return cannot("its servers agree by majority".into());
+        }
+        if !registry::info(keyspace.protocol).is_some_and(|info| info.splits) {
+            return cannot(format!("protocol {} names partitions in what it keeps", keyspace.protocol));
+        }
+        if configured.cold != ColdConfig::Embedded {
+            return cannot("its cold chains are in Cassandra".into());
+        }
+        for partition in (0..before).map(PartitionId) {
+            let part = |number: u16| PartitionId(partition.0 * each + number);
+            let host = seats::moved_to(dir, &keyspace.name, topology, partition)?.unwrap_or_else(|| topology.first_host(topology.here, part(0), 0));
+            if host != topology.node {
+                continue;
+            }
+            let place = folder::place(&keyspace.name, partition, 0);
+            let whole = folder::of_server(dir, &keyspace.name, ServerId::new(topology.here, partition));
+            let number = rheostat_storage::store_number(&whole).map_err(|error| error.to_string())?;
+            if !noted.iter().any(|store| store.place == place && Some(store.number) == number && store.protocol == keyspace.protocol) {
+                return Err(format!(
+                    "{}: the store {place} of protocol {} is to be split, and is not what this directory has noted. Start with {before} partitions first",
+                    whole.display(),
+                    keyspace.protocol
+                ));
+            }
+            stores.push(Whole { keyspace, partition, folder: whole, parts: (0..each).map(part).collect() });
+        }
+    }
+    Ok(stores)
+}
+
+/// Whether the store at `place` is of `keyspace`.
+fn is_of(place: &str, keyspace: &str) -> bool {
+    place.split_once('/').is_some_and(|(of, _)| of == keyspace)
+}
+
+/// Refuses if there is no room for everything once more.
+fn has_room(dir: &Path, stores: &[Whole<'_>]) -> Result<(), String> {
+    let bytes: io::Result<u64> = stores.iter().map(|whole| rheostat_storage::store_bytes(&whole.folder)).sum();
+    let (bytes, disk) = (bytes.map_err(at(dir))?, rustix::fs::statvfs(dir).map_err(|error| at(dir)(error.into()))?);
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let needed = bytes / 8 * 9;
+    if free < needed {
+        return Err(format!(
+            "{}: to split the stores, as much space is needed as they take, {} MB, and {} MB are free. Nothing was changed",
+            dir.display(),
+            needed >> 20,
+            free >> 20
+        ));
+    }
+    Ok(())
+}
+
+/// Makes the parts of one store, if they are not there.
+fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions) -> Result<(), String> {
+    if whole.parts.iter().all(|part| whole.part(*part).is_dir()) {
+        return Ok(());
+    }
+    let waiting = beside(&whole.folder, PARTS);
+    fs::create_dir_all(&waiting).map_err(at(&waiting))?;
+    let unfinished = |part: &PartitionId| waiting.join(format!("{UNFINISHED}p{part}"));
+    let part = |part: &PartitionId| {
+        let (first, last) = slots_of(*part, partitions);
+        remove(&unfinished(part)).and_then(|()| remove(&whole.part(*part)))?;
+        Ok(Part { folder: unfinished(part), slots: first..=last })
+    };
+    let parts: Vec<Part> = whole.parts.iter().map(part).collect::<Result<_, String>>()?;
+    let (began, mut told) = (Instant::now(), Instant::now());
+    let mut tell = |keys: u64| {
+        if told.elapsed() > TELL {
+            told = Instant::now();
+            tracing::info!(keyspace = %whole.keyspace.name, partition = whole.partition.0, keys, "still splitting");
+        }
+    };
+    let keys = rheostat_stack::split(whole.keyspace.protocol, &whole.folder, &parts, options.clone(), &mut tell)?;
+    for part in &whole.parts {
+        fs::rename(unfinished(part), whole.part(*part)).map_err(at(&waiting))?;
+    }
+    sync(&waiting)?;
+    let took_ms = began.elapsed().as_millis() as u64;
+    tracing::info!(keyspace = %whole.keyspace.name, partition = whole.partition.0, ?keys, took_ms, "is split");
+    Ok(())
+}
+
+/// The parts take the place of the stores; whatever was done of that before a crash is passed over.
+fn put_in_place(dir: &Path, path: &Path, ready: Ready) -> Result<(), String> {
+    let folders: Vec<PathBuf> = ready.keyspaces.iter().map(|keyspace| dir.join(keyspace)).filter(|folder| folder.join(PARTS).is_dir()).collect();
+    for folder in &folders {
+        let (parts, before) = (folder.join(PARTS), folder.join(BEFORE));
+        if !before.is_dir() {
+            // Under another name until all are in it: what is moved away from now on are parts.
+            let moving = folder.join(format!("{BEFORE}.new"));
+            fs::create_dir_all(&moving).map_err(at(&moving))?;
+            for store in stores_in(folder)? {
+                fs::rename(folder.join(&store), moving.join(&store)).map_err(at(&moving))?;
+            }
+            sync(&moving)?;
+            fs::rename(&moving, &before).map_err(at(&before))?;
+            sync(folder)?;
+        }
+        for part in stores_in(&parts)? {
+            fs::rename(parts.join(&part), folder.join(&part)).map_err(at(&parts))?;
+        }
+        sync(folder)?;
+    }
+    for (file, text) in &ready.files {
+        folder::write_whole(dir, &dir.join(file), text.as_bytes()).map_err(at(dir))?;
+    }
+    for folder in ready.keyspaces.iter().map(|keyspace| dir.join(keyspace)) {
+        // In this order: while there are parts, what stands in their place was moved there.
+        remove(&folder.join(PARTS)).and_then(|()| remove(&folder.join(BEFORE)))?;
+    }
+    fs::remove_file(path).map_err(at(path))?;
+    sync(dir)
+}
+
+/// The names of the folders of stores in `folder`.
+fn stores_in(folder: &Path) -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(at(folder))? {
+        let name = entry.map_err(at(folder))?.file_name();
+        let is_store = |name: &&str| name.strip_prefix('p').is_some_and(|number| number.starts_with(|first: char| first.is_ascii_digit()));
+        found.extend(name.to_str().filter(is_store).map(str::to_owned));
+    }
+    Ok(found)
+}
+
+fn remove(folder: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn sync(folder: &Path) -> Result<(), String> {
+    fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))
+}

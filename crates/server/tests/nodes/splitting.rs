@@ -1,0 +1,216 @@
+//! Partitions are split: nodes start with more of them than their data were written with.
+
+use crate::client::{Client, Reply, eventually};
+use crate::cluster::{Cluster, Plan, keyspace};
+use rheostat_core::ids::{KeyspaceId, PartitionId};
+use rheostat_server::{Node, NodeConfig};
+use std::path::Path;
+
+/// The protocols whose partitions can be split.
+const KEYSPACES: [&str; 6] = ["causal", "eventual", "gentlerain", "cops", "hybrid", "quorum"];
+
+const KEYS: usize = 200;
+
+/// Two data centers of two nodes, of which the first has two partitions and the second one.
+fn plan() -> Plan {
+    let change = |config: &mut NodeConfig| config.keyspaces = KEYSPACES.iter().map(|name| keyspace(name, name)).collect();
+    Plan { data_centers: vec!["a", "b"], partitions: 3, owners: vec![vec![0, 1], vec![2]], one_way_ms: 0.0, change }
+}
+
+async fn select(cluster: &Cluster, node: usize, keyspace: &str) -> Client {
+    let mut client = cluster.client(node).await;
+    assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
+    client
+}
+
+/// Stops the nodes of a data center and starts them with `partitions`.
+async fn split(cluster: &mut Cluster, nodes: [usize; 2], partitions: u16) {
+    for node in nodes {
+        cluster.stop(node).await;
+        cluster.configs[node].partitions = partitions;
+        cluster.configs[node].first_partitions = Some(3);
+    }
+    for node in nodes {
+        cluster.start(node).await;
+    }
+}
+
+fn stores(folder: &Path, node: &str) -> Vec<String> {
+    let names = std::fs::read_dir(folder.join(node).join("causal")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_data_center_after_the_other_is_split_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = plan().start(Some(folder.path())).await;
+    for name in KEYSPACES {
+        let mut client = select(&cluster, 0, name).await;
+        for key in 0..KEYS {
+            assert_eq!(client.ask(&format!("SET key:{key} {key}")).await, Reply::ok());
+        }
+        assert_eq!(client.ask("RHEO COUNTER CREATE stock MIN 0 VALUE 100").await, Reply::ok());
+        assert_eq!(client.ask("DECRBY stock 30").await, Reply::Integer(70));
+        let mut there = select(&cluster, 2, name).await;
+        there.ask_until("GET key:199", Reply::bulk("199")).await;
+        there.ask_until("GET stock", Reply::bulk("70")).await;
+    }
+    // A server that has moved is where it moved to, in parts.
+    cluster.node(1).router().take_seat(KeyspaceId(0), PartitionId(0), "a0".into()).await.unwrap();
+    let seat = |node: &Node| {
+        node.router().seats().into_iter().find(|seat| seat.keyspace == "causal" && seat.partition.0 == 0 && seat.data_center == "a").unwrap()
+    };
+    for node in 0..4 {
+        eventually("the seat has moved", async || seat(cluster.node(node)).settled && seat(cluster.node(node)).node == "a1").await;
+    }
+    // While `a` is stopped, and while it has other partitions than `b`, that one serves, and what is written there comes later.
+    split(&mut cluster, [0, 1], 6).await;
+    assert_eq!(
+        (stores(folder.path(), "a0"), stores(folder.path(), "a1")),
+        (vec!["p2".into(), "p3".into()], vec!["p0".into(), "p1".into(), "p4".into(), "p5".into()])
+    );
+    for name in KEYSPACES {
+        let mut there = select(&cluster, 2, name).await;
+        assert_eq!(there.ask("SET there 1").await, Reply::ok(), "{name}");
+        let mut here = select(&cluster, 0, name).await;
+        for key in 0..KEYS {
+            here.ask_until(&format!("GET key:{key}"), Reply::bulk(&key.to_string())).await;
+        }
+        assert_eq!(here.ask("SET here 1").await, Reply::ok(), "{name}");
+        assert_eq!(here.ask("GET there").await, Reply::Null);
+    }
+    split(&mut cluster, [2, 3], 6).await;
+    cluster.connected().await;
+    for name in KEYSPACES {
+        for node in 0..4 {
+            let mut client = select(&cluster, node, name).await;
+            for (key, value) in [("here", "1"), ("there", "1"), ("key:0", "0"), ("stock", "70")] {
+                client.ask_until(&format!("GET {key}"), Reply::bulk(value)).await;
+            }
+        }
+        // Rights are where they were.
+        let mut client = select(&cluster, 2, name).await;
+        client.ask_until("DECRBY stock 50", Reply::Integer(20)).await;
+        assert!(client.ask("DECRBY stock 1").await.is_error("NORIGHTS"), "{name}");
+    }
+    // A part can be split, and all data centers at once.
+    for node in [0, 1, 2, 3] {
+        cluster.stop(node).await;
+        cluster.configs[node].partitions = 12;
+    }
+    let started = cluster.configs.iter().map(|config| tokio::spawn(Node::start(config.clone()))).collect::<Vec<_>>();
+    for (node, started) in started.into_iter().enumerate() {
+        cluster.nodes[node] = Some(started.await.unwrap().unwrap());
+    }
+    cluster.connected().await;
+    assert_eq!(stores(folder.path(), "a0").len(), 4);
+    for name in KEYSPACES {
+        let mut client = select(&cluster, 3, name).await;
+        for key in 0..KEYS {
+            client.ask_until(&format!("GET key:{key}"), Reply::bulk(&key.to_string())).await;
+        }
+    }
+    cluster.stop_all().await;
+}
+
+/// What a node says that does not start.
+async fn refused(config: &NodeConfig) -> String {
+    Node::start(config.clone()).await.err().expect("is refused").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let mut config = crate::cluster::single(2);
+    config.data_dir = Some(data.clone());
+    let (node, mut client) = crate::cluster::start_single(config.clone()).await;
+    for key in 0..KEYS {
+        assert_eq!(client.ask(&format!("SET key:{key} {key}")).await, Reply::ok());
+    }
+    node.shutdown().await;
+    let with = |partitions, first| NodeConfig { partitions, first_partitions: first, ..config.clone() };
+    let why = refused(&with(4, None)).await;
+    assert!(why.contains("first_partitions = 2") && why.contains("split into 2"), "{why}");
+    for (partitions, first) in [(3, None), (3, Some(3)), (1, None), (8, Some(4))] {
+        let why = refused(&with(partitions, first)).await;
+        assert!(why.contains("has 2 partitions"), "{partitions} {first:?}: {why}");
+    }
+    let mut grouped = with(4, Some(2));
+    grouped.keyspaces.push(keyspace("decided", "strong"));
+    // One that is new there has nothing to be split.
+    let node = Node::start(NodeConfig { partitions: 2, first_partitions: None, ..grouped.clone() }).await.unwrap();
+    node.shutdown().await;
+    let why = refused(&grouped).await;
+    assert!(why.contains("keyspace decided") && why.contains("by majority"), "{why}");
+    let (node, mut client) = crate::cluster::start_single(NodeConfig { partitions: 2, first_partitions: None, ..grouped }).await;
+    assert_eq!(client.ask("SET after 1").await, Reply::ok());
+    node.shutdown().await;
+    let other = NodeConfig { keyspaces: vec![keyspace("default", "gentlerain"), keyspace("plain", "eventual")], ..with(4, Some(2)) };
+    std::fs::remove_dir_all(data.join("decided")).unwrap();
+    let why = refused(&with(4, Some(2))).await;
+    assert!(why.contains("decided/p0") && why.contains("no such keyspace"), "{why}");
+    let noted = std::fs::read_to_string(data.join("cluster")).unwrap();
+    std::fs::write(data.join("cluster"), noted.lines().filter(|line| !line.contains("decided")).map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+
+    let why = refused(&other).await;
+    assert!(why.contains("default/p0 of protocol gentlerain"), "{why}");
+
+    // Parts that were left when nothing had been decided are made again if they are not whole, and go if the number stays.
+    std::fs::create_dir_all(data.join("default/.parts/new-p1/log")).unwrap();
+    let (node, mut client) = crate::cluster::start_single(config.clone()).await;
+    assert_eq!(client.ask("GET after").await, Reply::bulk("1"));
+    assert!(!data.join("default/.parts").exists());
+    node.shutdown().await;
+    std::fs::create_dir_all(data.join("default/.parts/new-p1/log")).unwrap();
+    let (node, mut client) = crate::cluster::start_single(with(4, Some(2))).await;
+    for key in 0..KEYS {
+        assert_eq!(client.ask(&format!("GET key:{key}")).await, Reply::bulk(&key.to_string()));
+    }
+    assert_eq!(client.ask("DBSIZE").await, Reply::Integer(KEYS as i64 + 1));
+    node.shutdown().await;
+
+    // A crash after it was decided, between any two renames: what was moved away is put back where it was then.
+    let now = std::fs::read_to_string(data.join("cluster")).unwrap();
+    let back = |moves: &[(&str, &str)]| {
+        for keyspace in ["default", "plain"] {
+            std::fs::create_dir_all(data.join(keyspace).join(".parts")).unwrap();
+        }
+        let text: String = now.lines().map(|line| format!("{line}\n")).collect();
+        let quoted = toml::Value::from(text).to_string();
+        std::fs::write(data.join(".splitting"), format!("keyspaces = [\"default\", \"plain\"]\n[files]\ncluster = {quoted}\n")).unwrap();
+        for (from, to) in moves {
+            std::fs::create_dir_all(data.join(to).parent().unwrap()).unwrap();
+            std::fs::rename(data.join(from), data.join(to)).unwrap();
+        }
+    };
+    let waiting: Vec<(String, String)> = ["default", "plain"]
+        .iter()
+        .flat_map(|keyspace| (0..4).map(move |part| (format!("{keyspace}/p{part}"), format!("{keyspace}/.parts/p{part}"))))
+        .collect();
+    let waiting: Vec<(&str, &str)> = waiting.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
+    for done in [0, 1, 3, 4] {
+        back(&waiting[done..]);
+        for keyspace in ["default", "plain"] {
+            let (old, half_moved) = (data.join(keyspace).join("p0"), data.join(keyspace).join(".before.new"));
+            match done {
+                // Nothing was moved yet but one.
+                0 => {
+                    std::fs::create_dir_all(half_moved.join("p1")).unwrap();
+                    std::fs::create_dir_all(&old).unwrap();
+                }
+                _ => std::fs::create_dir_all(data.join(keyspace).join(".before/p0")).unwrap(),
+            }
+        }
+        let (node, mut client) = crate::cluster::start_single(with(4, Some(2))).await;
+        for key in 0..KEYS {
+            assert_eq!(client.ask(&format!("GET key:{key}")).await, Reply::bulk(&key.to_string()), "after {done} renames");
+        }
+        node.shutdown().await;
+        let left = |name: &str| data.join("default").join(name).exists() || data.join("plain").join(name).exists();
+        assert!(!left(".parts") && !left(".before") && !left(".before.new") && !data.join(".splitting").exists());
+    }
+}
