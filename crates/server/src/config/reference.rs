@@ -360,6 +360,7 @@ fn example(whole: bool) -> NodeConfig {
         let text = Some("127.0.0.1:6400".to_owned());
         config.data_dir = Some("data".into());
         config.reserved_data_centers = vec!["there".into()];
+        config.first_partitions = Some(1);
         config.listen = super::Listen { resp: address, grpc: address, admin: address, peer: address };
         for member in &mut config.members {
             (member.peer, member.resp, member.grpc, member.admin) = (text.clone(), text.clone(), text.clone(), text.clone());
