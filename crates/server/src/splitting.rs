@@ -34,6 +34,12 @@ const UNFINISHED: &str = "new-";
 /// In a keyspace's folder: the stores that were split.
 const BEFORE: &str = ".before";
 
+/// A partition is split into so many at a time at most: all of them are open at once.
+const MOST_PARTS: u16 = 64;
+
+/// What a part's engine may have in memory however many there are: of what it takes in, and of what it has read.
+const LEAST_ENGINE_BYTES: u64 = 1 << 20;
+
 /// How often the operator is told how far it is.
 const TELL: Duration = Duration::from_secs(5);
 
@@ -93,13 +99,19 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
             ),
         });
     }
-    let seats = seats::split(dir, now / before)?;
+    let each = now / before;
+    if each > MOST_PARTS {
+        return Err(format!(
+            "{}: each of the {before} partitions of this data directory would be split into {each}, and {MOST_PARTS} are the most at a time: start with at most {} first",
+            dir.display(),
+            before * MOST_PARTS
+        ));
+    }
+    let seats = seats::split(dir, each)?;
     let stores = stores_of(dir, &text, config, topology, keyspaces, before)?;
     has_room(dir, &stores)?;
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
-    let share = Memory::new(config.limits.memory_bytes, 0).for_data() / 4;
-    let options = DiskOptions { own_cache_bytes: 1 << 20, ..DiskOptions::default() };
-    let options = DiskOptions { memory_bytes: options.memory_bytes.min(share), ..options };
+    let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
     for whole in &stores {
         make_parts(whole, now, &options)?;
     }
@@ -116,11 +128,24 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
     }
     let mut files = BTreeMap::from([(folder::FILE.to_owned(), lines.into_iter().map(|line| line + "\n").collect())]);
     files.extend(seats.map(|text| (seats::FILE.to_owned(), text)));
-    files.extend(crate::lost::split(dir, now / before)?.map(|text| (crate::lost::FILE.to_owned(), text)));
+    files.extend(crate::lost::split(dir, each)?.map(|text| (crate::lost::FILE.to_owned(), text)));
     let ready = Ready { keyspaces: keyspaces.iter().map(|keyspace| keyspace.name.clone()).collect(), files };
     let told = toml::to_string(&ready).map_err(|error| error.to_string())?;
     folder::write_whole(dir, &path, told.as_bytes()).map_err(at(&path))?;
     put_in_place(dir, &path, ready)
+}
+
+/// How a store is opened that is split into `each`, and each of its parts, where all of them together may use about `bytes` of memory.
+fn within(bytes: u64, each: u16) -> DiskOptions {
+    let (usual, part) = (DiskOptions::default(), bytes / 4 / u64::from(each));
+    DiskOptions {
+        memory_bytes: usual.memory_bytes.min(bytes / 4),
+        own_cache_bytes: 0,
+        // What it takes in it keeps up to twice.
+        engine_memtable_bytes: usual.engine_memtable_bytes.min((part / 2).max(LEAST_ENGINE_BYTES)),
+        engine_cache_bytes: usual.engine_cache_bytes.min(part.max(LEAST_ENGINE_BYTES)),
+        ..usual
+    }
 }
 
 /// The stores of this node, which `text` has noted, and which parts of each it will have: all, since a part begins where the store was.
@@ -238,7 +263,8 @@ fn put_in_place(dir: &Path, path: &Path, ready: Ready) -> Result<(), String> {
     let folders: Vec<PathBuf> = ready.keyspaces.iter().map(|keyspace| dir.join(keyspace)).filter(|folder| folder.join(PARTS).is_dir()).collect();
     for folder in &folders {
         let (parts, before) = (folder.join(PARTS), folder.join(BEFORE));
-        if !before.is_dir() {
+        let waiting = stores_in(&parts)?;
+        if !waiting.is_empty() && !before.is_dir() {
             // Under another name until all are in it: what is moved away from now on are parts.
             let moving = folder.join(format!("{BEFORE}.new"));
             fs::create_dir_all(&moving).map_err(at(&moving))?;
@@ -249,7 +275,7 @@ fn put_in_place(dir: &Path, path: &Path, ready: Ready) -> Result<(), String> {
             fs::rename(&moving, &before).map_err(at(&before))?;
             sync(folder)?;
         }
-        for part in stores_in(&parts)? {
+        for part in waiting {
             fs::rename(parts.join(&part), folder.join(&part)).map_err(at(&parts))?;
         }
         sync(folder)?;

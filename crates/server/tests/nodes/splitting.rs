@@ -134,6 +134,8 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
     let with = |partitions, first| NodeConfig { partitions, first_partitions: first, ..config.clone() };
     let why = refused(&with(4, None)).await;
     assert!(why.contains("first_partitions = 2") && why.contains("split into 2"), "{why}");
+    let why = refused(&with(256, Some(2))).await;
+    assert!(why.contains("into 128") && why.contains("at most 128 first"), "{why}");
     for (partitions, first) in [(3, None), (3, Some(3)), (1, None), (8, Some(4))] {
         let why = refused(&with(partitions, first)).await;
         assert!(why.contains("has 2 partitions"), "{partitions} {first:?}: {why}");
@@ -192,8 +194,8 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
         .flat_map(|keyspace| (0..4).map(move |part| (format!("{keyspace}/p{part}"), format!("{keyspace}/.parts/p{part}"))))
         .collect();
     let waiting: Vec<(&str, &str)> = waiting.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    for done in [0, 1, 3, 4] {
-        back(&waiting[done..]);
+    for done in [0, 1, 3, 4, 8] {
+        back(&waiting[done.min(waiting.len())..]);
         for keyspace in ["default", "plain"] {
             let (old, half_moved) = (data.join(keyspace).join("p0"), data.join(keyspace).join(".before.new"));
             match done {
@@ -202,6 +204,8 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
                     std::fs::create_dir_all(half_moved.join("p1")).unwrap();
                     std::fs::create_dir_all(&old).unwrap();
                 }
+                // What was there is gone already.
+                8 => {}
                 _ => std::fs::create_dir_all(data.join(keyspace).join(".before/p0")).unwrap(),
             }
         }
