@@ -28,6 +28,9 @@ const READY: &str = ".splitting";
 /// In a keyspace's folder: what is made of its stores.
 const PARTS: &str = ".parts";
 
+/// In the folder of the parts: how many partitions they are of.
+const OF: &str = "of";
+
 /// Begins the name of a part that is not whole.
 const UNFINISHED: &str = "new-";
 
@@ -79,7 +82,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> String {
 pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspaces: &[KeyspaceInfo]) -> Result<(), String> {
     let path = dir.join(READY);
     if path.exists() {
-        return put_in_place(dir, &path, folder::read_kept(&path)?);
+        put_in_place(dir, &path, folder::read_kept(&path)?)?;
     }
     let Some(text) = folder::belonging(dir, topology)? else { return Ok(()) };
     let before: u16 = folder::entry_of(&text, folder::PARTITIONS).parse().unwrap_or_default();
@@ -113,6 +116,7 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
     let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
     for whole in &stores {
+        begin_parts(&beside(&whole.folder, PARTS), now)?;
         make_parts(whole, now, &options)?;
     }
     let mut lines: Vec<String> = text.lines().filter(|line| !line.starts_with(folder::STORE)).map(str::to_owned).collect();
@@ -227,13 +231,23 @@ fn has_room(dir: &Path, stores: &[Whole<'_>]) -> Result<(), String> {
     Ok(())
 }
 
+/// Has a folder for parts of `partitions`. What was made for another number goes: a part has its name from its place among all.
+fn begin_parts(waiting: &Path, partitions: u16) -> Result<(), String> {
+    let (of, text) = (waiting.join(OF), partitions.to_string());
+    if fs::read_to_string(&of).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    remove(waiting)?;
+    fs::create_dir_all(waiting).map_err(at(waiting))?;
+    folder::write_whole(waiting, &of, text.as_bytes()).map_err(at(&of))
+}
+
 /// Makes the parts of one store, if they are not there.
 fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions) -> Result<(), String> {
     if whole.parts.iter().all(|part| whole.part(*part).is_dir()) {
         return Ok(());
     }
     let waiting = beside(&whole.folder, PARTS);
-    fs::create_dir_all(&waiting).map_err(at(&waiting))?;
     let unfinished = |part: &PartitionId| waiting.join(format!("{UNFINISHED}p{part}"));
     let part = |part: &PartitionId| {
         let (first, last) = slots_of(*part, partitions);

@@ -217,4 +217,14 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
         let left = |name: &str| data.join("default").join(name).exists() || data.join("plain").join(name).exists();
         assert!(!left(".parts") && !left(".before") && !left(".before.new") && !data.join(".splitting").exists());
     }
+    // Whole parts that were made for another number are no parts.
+    for part in 0..4 {
+        std::fs::create_dir_all(data.join(format!("default/.parts/p{part}/log"))).unwrap();
+    }
+    std::fs::write(data.join("default/.parts/of"), "16").unwrap();
+    let (node, mut client) = crate::cluster::start_single(with(8, Some(2))).await;
+    for key in 0..KEYS {
+        assert_eq!(client.ask(&format!("GET key:{key}")).await, Reply::bulk(&key.to_string()));
+    }
+    node.shutdown().await;
 }
