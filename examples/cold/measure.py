@@ -7,12 +7,13 @@ import argparse
 import multiprocessing
 import os
 import random
-import signal
-import socket
-import subprocess
-import tempfile
+import sys
 import time
 import urllib.request
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from one_node import Node  # noqa: E402
 
 HOT = 1000
 VALUE = b"x" * 300
@@ -27,18 +28,8 @@ parser.add_argument("--drop-caches", action="store_true")
 options = parser.parse_args()
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-PORT, ADMIN = free_port(), free_port()
-
-
 def connect():
-    connection = socket.create_connection(("127.0.0.1", PORT))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection = node.connect()
     return connection, connection.makefile("rb", 1 << 16)
 
 
@@ -93,16 +84,10 @@ def drop_caches():
 
 
 def measure():
-    while True:
-        try:
-            connect()
-            break
-        except OSError:
-            time.sleep(0.1)
     fill()
     # What was written leaves memory, and the start of it is asked for again.
     time.sleep(10)
-    metrics = urllib.request.urlopen(f"http://127.0.0.1:{ADMIN}/metrics").read().decode()
+    metrics = urllib.request.urlopen(f"http://127.0.0.1:{node.admin}/metrics").read().decode()
     cold = sum(float(line.split()[-1]) for line in metrics.splitlines() if line.startswith("rheostat_cold_keys"))
     print(f"{cold:.0f} of {options.keys} keys are on disk only")
     read_hot(1)
@@ -124,17 +109,6 @@ def measure():
         print(f"| {what} | {rate:.0f} | " + " | ".join(f"{each:.0f} us" for each in took) + f" | {read:.0f} |")
 
 
-with tempfile.TemporaryDirectory() as folder:
-    config = os.path.join(folder, "node.toml")
-    with open(config, "w") as file:
-        file.write(
-            f'cluster = "cold"\nnode = "a"\ndata_center = "here"\npartitions = 4\nshards = 1\ndata_dir = "{folder}/data"\n'
-            f'[listen]\nresp = "127.0.0.1:{PORT}"\nadmin = "127.0.0.1:{ADMIN}"\n[[keyspace]]\nname = "default"\nprotocol = "causal"\n'
-            f"[limits]\nmemory_bytes = {int(options.keys * KEY_BYTES / 4 / FOR_CHAINS)}\n"
-        )
-    node = subprocess.Popen([options.program, "serve", "--config", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        measure()
-    finally:
-        node.send_signal(signal.SIGTERM)
-        node.wait()
+with Node(options.program) as node:
+    node.start("partitions = 4\nshards = 1", f"[limits]\nmemory_bytes = {int(options.keys * KEY_BYTES / 4 / FOR_CHAINS)}")
+    measure()

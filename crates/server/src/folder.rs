@@ -181,6 +181,12 @@ pub(crate) fn belonging(dir: &Path, topology: &Topology) -> Result<Option<String
     Ok(entries(topology).iter().all(is_same).then_some(text))
 }
 
+/// What the file says of this node with these stores, a line each.
+pub(crate) fn text_of(topology: &Topology, stores: impl IntoIterator<Item = String>) -> String {
+    let entries = entries(topology).map(|(entry, value)| format!("{entry}: {value}"));
+    entries.into_iter().chain(stores).map(|line| line + "\n").collect()
+}
+
 /// Makes `dir` this node's if it is new; else checks that it is.
 pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> {
     let io = |path: &Path| {
@@ -208,9 +214,8 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
         }
     }
     if more {
-        let stores = text.lines().filter(|line| line.starts_with(STORE)).map(|line| format!("{line}\n"));
-        let text: String = entries(topology).iter().map(|(entry, value)| format!("{entry}: {value}\n")).chain(stores).collect();
-        write_whole(dir, &path, text.as_bytes()).map_err(io(&path))?;
+        let stores = text.lines().filter(|line| line.starts_with(STORE)).map(str::to_owned);
+        write_whole(dir, &path, text_of(topology, stores).as_bytes()).map_err(io(&path))?;
     }
     close(dir).map_err(io(dir))
 }
@@ -289,7 +294,7 @@ pub(crate) fn claim_group(dir: &Path, topology: &Topology, keyspace: &KeyspaceIn
 }
 
 /// Begins the lines of the directory's file that name stores: the place, then the number in hexadecimal, then the protocol.
-pub(crate) const STORE: &str = "store ";
+const STORE: &str = "store ";
 
 /// The line that notes the store with this number at `place`.
 pub(crate) fn store_line(place: &str, number: u64, protocol: &str) -> String {

@@ -236,31 +236,39 @@ impl Seats {
     }
 }
 
-/// What the file in `dir` is to say when each partition has been split into `each`: the parts are where it was. `None` if there is no such file. Errors: in words for the operator; a server that is on its way, among others.
-pub(crate) fn split(dir: &Path, each: u16) -> Result<Option<String>, String> {
-    let path = dir.join(FILE);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let saved: Saved = folder::read_kept(&path)?;
-    if let Some(moves) = saved.seat.iter().find(|seat| !seat.settled) {
-        let SavedSeat { keyspace, partition, node, .. } = moves;
-        return Err(format!(
-            "partition {partition} of keyspace {keyspace} is on its way to {node}, and can be split when it is there: start with as many partitions as before, and wait"
-        ));
-    }
-    let parts = |seat: SavedSeat| (0..each).map(move |part| SavedSeat { partition: seat.partition * each + part, ..seat.clone() });
-    let seat = saved.seat.into_iter().flat_map(parts).collect();
-    toml::to_string(&Saved { seat }).map(Some).map_err(|error| format!("{}: {error}", path.display()))
-}
+/// What a data directory says of seats, whatever the number of partitions is now; for partitions that are split.
+pub(crate) struct Kept(Saved);
 
-/// The node that has the only server of `partition` in this data center since it was moved, as the file in `dir` says, whatever the number of partitions is now; `None` if it was not. Errors: in words for the operator.
-pub(crate) fn moved_to(dir: &Path, keyspace: &str, topology: &Topology, partition: PartitionId) -> Result<Option<NodeId>, String> {
-    let saved: Saved = folder::read_kept(&dir.join(FILE))?;
-    let here = topology.dc_name(topology.here);
-    let is_it = |seat: &&SavedSeat| seat.keyspace == keyspace && seat.data_center == here && seat.partition == partition.0 && seat.replica == 0;
-    let found = saved.seat.iter().find(is_it);
-    Ok(found.map(|seat| topology.nodes.iter().find(|node| node.name == seat.node).map_or(NodeId::NOWHERE, |node| node.id)))
+impl Kept {
+    /// Reads what was kept in `dir`. Errors: in words for the operator.
+    pub(crate) fn read(dir: &Path) -> Result<Kept, String> {
+        folder::read_kept(&dir.join(FILE)).map(Kept)
+    }
+
+    /// What the file is to say when each partition has been split into `each`: the parts are where it was. `None` if nothing has moved. Errors: in words for the operator; a server that is on its
+    /// way, among others.
+    pub(crate) fn split(&self, each: u16) -> Result<Option<String>, String> {
+        let seats = &self.0.seat;
+        if let Some(SavedSeat { keyspace, partition, node, .. }) = seats.iter().find(|seat| !seat.settled) {
+            return Err(format!(
+                "partition {partition} of keyspace {keyspace} is on its way to {node}, and can be split when it is there: start with as many partitions as before, and wait"
+            ));
+        }
+        let parts = |seat: &SavedSeat| {
+            let seat = seat.clone();
+            (0..each).map(move |part| SavedSeat { partition: seat.partition * each + part, ..seat.clone() })
+        };
+        let saved = Saved { seat: seats.iter().flat_map(parts).collect() };
+        (!seats.is_empty()).then(|| toml::to_string(&saved).map_err(|error| error.to_string())).transpose()
+    }
+
+    /// The node that has the only server of `partition` in this data center since it was moved; `None` if it was not.
+    pub(crate) fn moved_to(&self, keyspace: &str, topology: &Topology, partition: PartitionId) -> Option<NodeId> {
+        let here = topology.dc_name(topology.here);
+        let is_it = |seat: &&SavedSeat| seat.keyspace == keyspace && seat.data_center == here && seat.partition == partition.0 && seat.replica == 0;
+        let seat = self.0.seat.iter().find(is_it)?;
+        Some(topology.nodes.iter().find(|node| node.name == seat.node).map_or(NodeId::NOWHERE, |node| node.id))
+    }
 }
 
 /// Whether there is such a server, and it belongs to a group.

@@ -110,8 +110,9 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
             before * MOST_PARTS
         ));
     }
-    let seats = seats::split(dir, each)?;
-    let stores = stores_of(dir, &text, config, topology, keyspaces, before)?;
+    let kept = seats::Kept::read(dir)?;
+    let seats = kept.split(each)?;
+    let stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;
     has_room(dir, &stores)?;
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
     let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
@@ -119,18 +120,16 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
         begin_parts(&beside(&whole.folder, PARTS), now)?;
         make_parts(whole, now, &options)?;
     }
-    let mut lines: Vec<String> = text.lines().filter(|line| !line.starts_with(folder::STORE)).map(str::to_owned).collect();
-    for line in lines.iter_mut().filter(|line| line.starts_with(&format!("{}: ", folder::PARTITIONS))) {
-        *line = format!("{}: {now}", folder::PARTITIONS);
-    }
+    let mut noted = Vec::new();
     for whole in &stores {
         for part in &whole.parts {
-            let number = rheostat_storage::store_number(&whole.part(*part)).map_err(|error| error.to_string())?;
-            let place = folder::place(&whole.keyspace.name, *part, 0);
-            lines.push(folder::store_line(&place, number.unwrap_or_default(), whole.keyspace.protocol));
+            let made = whole.part(*part);
+            let number = rheostat_storage::store_number(&made).map_err(|error| error.to_string())?;
+            let number = number.ok_or_else(|| format!("{}: this part of a store has no log. Delete {PARTS}, and start again", made.display()))?;
+            noted.push(folder::store_line(&folder::place(&whole.keyspace.name, *part, 0), number, whole.keyspace.protocol));
         }
     }
-    let mut files = BTreeMap::from([(folder::FILE.to_owned(), lines.into_iter().map(|line| line + "\n").collect())]);
+    let mut files = BTreeMap::from([(folder::FILE.to_owned(), folder::text_of(topology, noted))]);
     files.extend(seats.map(|text| (seats::FILE.to_owned(), text)));
     files.extend(crate::lost::split(dir, each)?.map(|text| (crate::lost::FILE.to_owned(), text)));
     let ready = Ready { keyspaces: keyspaces.iter().map(|keyspace| keyspace.name.clone()).collect(), files };
@@ -155,7 +154,7 @@ fn within(bytes: u64, each: u16) -> DiskOptions {
 /// The stores of this node, which `text` has noted, and which parts of each it will have: all, since a part begins where the store was.
 fn stores_of<'a>(
     dir: &Path,
-    text: &str,
+    (text, seats): (&str, &seats::Kept),
     config: &NodeConfig,
     topology: &Topology,
     keyspaces: &'a [KeyspaceInfo],
@@ -189,7 +188,7 @@ fn stores_of<'a>(
         }
         for partition in (0..before).map(PartitionId) {
             let part = |number: u16| PartitionId(partition.0 * each + number);
-            let host = seats::moved_to(dir, &keyspace.name, topology, partition)?.unwrap_or_else(|| topology.first_host(topology.here, part(0), 0));
+            let host = seats.moved_to(&keyspace.name, topology, partition).unwrap_or_else(|| topology.first_host(topology.here, part(0), 0));
             if host != topology.node {
                 continue;
             }

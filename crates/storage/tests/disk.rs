@@ -7,7 +7,7 @@ mod driver;
 #[path = "common/operation.rs"]
 mod operation;
 
-use driver::{Disk, settle};
+use driver::{Disk, bury, settle};
 use operation::operation;
 use proptest::prelude::*;
 use rheostat_core::slots::slot;
@@ -101,19 +101,7 @@ fn what_does_not_fit_is_read_from_the_engine() {
     append(&mut store, &put(id(5000, 1), &[&names[0]]), false);
     assert_eq!(store.chain(names[0].as_bytes()).len(), 2);
     // So does a tombstone, and a collection takes the chain from the engine too.
-    for name in &names[..900] {
-        append(&mut store, &delete(id(6000, 1), name), false);
-    }
-    settle(&mut store);
-    let mut rounds = 0;
-    while store.stats().keys > 100 {
-        store.collect_some(100, &TestCut::upto(9000));
-        store.maintain().expect("maintains");
-        read(&mut store);
-        rounds += 1;
-        assert!(rounds < 2000, "tombstones on disk are found: {:?}", store.stats());
-    }
-    settle(&mut store);
+    bury(&mut store, &names[..900], 100);
     drop(store);
     let (mut store, _) = disk.open();
     assert_eq!(store.stats().keys, 100);

@@ -1,14 +1,14 @@
 //! The store on disk with its chains in a real Cassandra, against the conformance suite; crashes, and two owners.
 
 use crate::cassandra::cassandra;
-use crate::driver::{Disk, settle};
+use crate::driver::{Disk, bury, settle};
 use crate::operation::operation;
 use proptest::prelude::*;
 use rheostat_core::store::Store;
 use rheostat_core::version::Value;
 use rheostat_cql::Cassandra;
 use rheostat_storage::DiskOptions;
-use rheostat_storage::conformance::{self, TestCut, append, delete, flush, id, model, put, read, walk};
+use rheostat_storage::conformance::{self, TestCut, append, delete, flush, id, model, put, walk};
 use rheostat_storage::engine::Engines;
 use std::sync::Arc;
 
@@ -66,19 +66,7 @@ fn what_does_not_fit_is_read_from_cassandra() {
     }
     assert!(store.latest(b"absent", |_| true).is_none());
     // Deleted keys are collected where they are, and do not come back.
-    for name in &names[..900] {
-        append(&mut store, &delete(id(6000, 1), name), false);
-    }
-    settle(&mut store);
-    let mut rounds = 0;
-    while store.stats().keys > 100 {
-        store.collect_some(100, &TestCut::upto(9000));
-        store.maintain().expect("maintains");
-        read(&mut store);
-        rounds += 1;
-        assert!(rounds < 2000, "tombstones in Cassandra are found: {:?}", store.stats());
-    }
-    settle(&mut store);
+    bury(&mut store, &names[..900], 100);
     drop(store);
     let (mut store, _) = disk.open();
     assert_eq!(store.stats().keys, 100);

@@ -2,7 +2,7 @@
 
 use super::directory::directory;
 use rheostat_core::store::{Recovered, Store};
-use rheostat_storage::conformance::{Driver, Meta};
+use rheostat_storage::conformance::{Driver, Meta, TestCut, append, delete, id, read};
 use rheostat_storage::{DiskOptions, DiskStore};
 use tempfile::TempDir;
 
@@ -47,4 +47,21 @@ pub fn settle(store: &mut DiskStore<Meta>) {
     for _ in 0..50 {
         store.maintain().expect("maintains");
     }
+}
+
+/// Deletes `names`, and has collections take them away until `left` keys are there.
+pub fn bury(store: &mut DiskStore<Meta>, names: &[String], left: u64) {
+    for name in names {
+        append(store, &delete(id(6000, 1), name), false);
+    }
+    settle(store);
+    let mut rounds = 0;
+    while store.stats().keys > left {
+        store.collect_some(100, &TestCut::upto(9000));
+        store.maintain().expect("maintains");
+        read(store);
+        rounds += 1;
+        assert!(rounds < 2000, "tombstones that are not in memory are found: {:?}", store.stats());
+    }
+    settle(store);
 }

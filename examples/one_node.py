@@ -1,0 +1,75 @@
+"""One node on loopback, in a folder that goes afterwards: what the measuring scripts beside this file share."""
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Node:
+    """Stops with its `with` block. `resp` is its port, `admin` that of its metrics."""
+
+    def __init__(self, program):
+        self.program = os.path.abspath(program)
+        self.resp, self.admin = free_port(), free_port()
+        self.folder = tempfile.TemporaryDirectory()
+        self.process = None
+
+    def start(self, settings, more=""):
+        """Starts it with a keyspace of `causal`; `settings` are the file's first keys, `more` its last tables. Returns after how many seconds it answers."""
+        config = os.path.join(self.folder.name, "node.toml")
+        with open(config, "w") as file:
+            file.write(
+                f'cluster = "measured"\nnode = "a"\ndata_center = "here"\ndata_dir = "{self.folder.name}/data"\n{settings}\n'
+                f'[listen]\nresp = "127.0.0.1:{self.resp}"\nadmin = "127.0.0.1:{self.admin}"\n'
+                f'[[keyspace]]\nname = "default"\nprotocol = "causal"\n{more}\n'
+            )
+        began = time.time()
+        with open(self.path("log"), "a") as log:
+            self.process = subprocess.Popen([self.program, "serve", "--config", config], stdout=log, stderr=log)
+        self.connect().close()
+        return time.time() - began
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def connect(self):
+        """A connection on which the node has answered that it serves: while its data are opened it says something else, and ends the connection then."""
+        while self.process.poll() is None:
+            try:
+                connection = socket.create_connection(("127.0.0.1", self.resp), timeout=600)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.sendall(b"PING\r\n")
+                if connection.recv(64) == b"+PONG\r\n":
+                    return connection
+            except OSError:
+                pass
+            time.sleep(0.01)
+        with open(self.path("log")) as log:
+            raise SystemExit(log.read())
+
+    def resident_mb(self):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) // 1024
+
+    def disk_mb(self):
+        return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(self.path("data")) for name in names) >> 20
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self.folder.cleanup()
