@@ -6,6 +6,7 @@
 //!
 //! A call is done once however often its message comes, so one that is passed on comes once; one whose answer is lost ends at its deadline, unless it can be asked for again.
 
+use super::key_set::KeySet;
 use super::{Counting, OWN};
 use rheostat_clock::Timestamp;
 use rheostat_core::counter::{CounterCall, UpdateName};
@@ -392,6 +393,10 @@ impl Counting {
         next.riders.into_iter().for_each(|rider| self.once_more(rider.op, rider.name));
         // One that is being written has in memory what was to be written next, which is done again.
         self.cells.clear();
+        // Who leads here again may read a counter before it is written: the write's version is not that of what was read.
+        if let Some((_, batch)) = &mut self.flight {
+            batch.cells = KeySet::default();
+        }
         self.touched.clear();
         self.active_until_us = 0;
         (self.said, self.greetings_changed, self.greetings_failed) = (None, false, false);

@@ -4,7 +4,7 @@ use crate::support::{Desk, add, counted, failure, key, named, pair, stock, value
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Scope, Standing};
 use rheostat_core::ids::OpId;
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome};
+use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, SetCondition};
 use rheostat_core::replica::Execution;
 use rheostat_counters::{Options, Rebalance};
 
@@ -110,6 +110,30 @@ fn a_leader_that_was_followed_writes_nothing_over_what_the_next_has_written() {
     }
     assert_eq!(counted(desk.call(old, named(-1, 1))), 15);
     assert_eq!(desk.look(old).value, left);
+}
+
+/// The leader steps down with an update that has not come into its log, and leads again: what it does then may rest on what was there before the update.
+#[test]
+fn a_leader_that_leads_again_knows_what_it_had_under_way() {
+    let mut desk = groups(1);
+    desk.create(stock(20, &[]));
+    let (leader, [other, third]) = roles(&desk);
+    desk.cut_off(other);
+    desk.cut_off(third);
+    // It changes nothing; until that is decided, an update of the key waits before the log.
+    let absent = Change::Set { value: b"1"[..].into(), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
+    let mut session = desk.session();
+    let change = desk.execute(leader, &mut session, Operation::Change { key: key("n"), change: absent, dial: Dial::default() });
+    assert!(matches!(change, Execution::Waiting(_)));
+    let first = begin(&mut desk, leader, named(-1, 1));
+    desk.pass(2_000);
+    assert_eq!(gauge(&desk, leader, "leader"), 0.0);
+    let second = begin(&mut desk, leader, add(-2, Scope::Local));
+    // Nobody else can be elected: the two that are left have to be of one mind, and the log of one of them is longer.
+    desk.away = vec![third];
+    assert_eq!((counted(desk.wait(leader, first)), counted(desk.wait(leader, second))), (19, 17));
+    assert_eq!(roles(&desk).0, leader);
+    assert_eq!((desk.look(leader).value, desk.look(other).value), (17, 17));
 }
 
 #[test]
