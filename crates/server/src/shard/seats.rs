@@ -163,6 +163,8 @@ impl Shard {
                     // Replies that wait for the disk leave when this is done.
                     slot.stay = Stay::Closes;
                     slot.touched = true;
+                    self.want_turn();
+                    let slot = &mut self.replicas[index];
                     if let Some(job) = slot.close(now) {
                         slot.flushing = true;
                         self.disk.flush(&self.shared.shards[self.index], ReplicaIndex(index as u32), job);
@@ -188,6 +190,8 @@ impl Shard {
         slot.detector = None;
         slot.server.stop_serving("it has moved to another node".into());
         self.let_down(now, replica);
+        // What those are told who have waited in vain.
+        self.want_turn();
         let row = self.row(keyspace, place.partition);
         self.members[row].retain(|(number, _)| *number != place.replica);
         self.shared.placement.set_here(keyspace, place.partition, place.replica, false);

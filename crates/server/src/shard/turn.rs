@@ -134,8 +134,9 @@ fn turn(
     this.convene(now);
     this.deliver_local(now);
     this.end_rounds(now);
-    this.leave_seats(now);
     this.leave(now);
+    // After what waited for their disk: nobody can ask one that has gone whether it is there.
+    this.leave_seats(now);
     this.tell_monitors(now);
     if now.monotonic_us >= this.next_sweep_us(*swept_us) {
         *swept_us = now.monotonic_us;
