@@ -16,6 +16,7 @@ mod lab;
 mod lock;
 mod logging;
 mod model;
+mod nemesis;
 mod output;
 mod paint;
 mod probe;
@@ -80,6 +81,8 @@ enum Command {
     Designer(designer::Arguments),
     /// Simulate clusters in virtual time, under faults, and check every promise
     Sim(sim::Arguments),
+    /// Break a cluster of real processes on purpose, under load, and check every promise
+    Nemesis(nemesis::Arguments),
     Check(check::Arguments),
     Verify(verify::Arguments),
     /// Explore every state of small models, and check what must hold in each
@@ -146,6 +149,7 @@ fn main() -> ExitCode {
         Command::Lab(arguments) => lab::run(arguments),
         Command::Designer(arguments) => designer::run(&arguments),
         Command::Sim(arguments) => sim::run(arguments),
+        Command::Nemesis(arguments) => block_on_threads(nemesis::run(arguments)),
         Command::Check(arguments) => check::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Model(arguments) => model::run(arguments),

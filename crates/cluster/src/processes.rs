@@ -5,6 +5,7 @@ use crate::nodes::Planned;
 use crate::place::Place;
 use crate::ports::{Ports, free_ports};
 use crate::ready::{lacks, options, statuses};
+use rheostat_server::config::NodeConfig;
 use rustix::process::{Pid, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -57,8 +58,7 @@ impl Processes {
         let children = nodes.iter().map(|_| None).collect();
         let mut cluster = Processes { nodes, program: program.to_owned(), places, children, description: description.clone() };
         for (node, place) in cluster.nodes.iter().zip(&cluster.places) {
-            let text = toml::to_string(&node.config).map_err(|error| error.to_string())?;
-            place.write(&text).map_err(|error| format!("{}: {error}", place.config().display()))?;
+            write(place, &node.config)?;
         }
         for index in 0..count {
             cluster.restart(index)?;
@@ -84,8 +84,7 @@ impl Processes {
         let folder = self.places.first().and_then(|place| place.config().parent()?.parent().map(Path::to_owned)).unwrap_or_default();
         self.places = nodes.iter().map(|node| Place::new(folder.join(&node.config.node))).collect();
         for (node, place) in nodes.iter().zip(&self.places) {
-            let text = toml::to_string(&node.config).map_err(|error| error.to_string())?;
-            place.write(&text).map_err(|error| format!("{}: {error}", place.config().display()))?;
+            write(place, &node.config)?;
         }
         self.children.resize_with(count, || None);
         (self.nodes, self.description) = (nodes, description.clone());
@@ -150,6 +149,48 @@ impl Processes {
         Ok(())
     }
 
+    /// Asks the process of node `index` to end (SIGTERM), and waits until it has.
+    ///
+    /// # Errors
+    /// In words: it does not run, or did not end in the time that it allows itself and some more; then it was killed.
+    pub async fn stop(&mut self, index: usize) -> Result<(), String> {
+        self.signal(index, Signal::TERM)?;
+        let until = Instant::now() + GRACE + Duration::from_millis(self.description.limits.stop_timeout_ms);
+        while self.children[index].as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+            if Instant::now() >= until {
+                self.kill(index);
+                return Err(format!("node {} does not end", self.nodes[index].config.node));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.children[index] = None;
+        Ok(())
+    }
+
+    /// Starts node `index`, whose process has been killed, as one that has lost its disk and is told so (`accept_lost_writes`, for this start only).
+    ///
+    /// # Errors
+    /// In words.
+    pub async fn restart_emptied(&mut self, index: usize) -> Result<(), String> {
+        let (place, mut config) = (self.places[index].clone(), self.nodes[index].config.clone());
+        let data = config.data_dir.as_ref().ok_or_else(|| format!("node {} has no disk", config.node))?;
+        let data = place.config().with_file_name(data);
+        std::fs::remove_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
+        config.accept_lost_writes = true;
+        write(&place, &config)?;
+        self.restart(index)?;
+        // It has read its configuration when it says that it runs.
+        let started = self.settle(index).await;
+        config.accept_lost_writes = false;
+        write(&place, &config)?;
+        started
+    }
+
+    /// Nodes that are started from now on are this `program`: another release of `rheostat`.
+    pub fn set_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
+    }
+
     /// Sends the process of node `index` a signal: to stop and to continue it.
     ///
     /// # Errors
@@ -175,6 +216,12 @@ impl Processes {
             tokio::time::sleep(PAUSE).await;
         }
     }
+}
+
+/// Writes the configuration of a node for its next start.
+fn write(place: &Place, config: &NodeConfig) -> Result<(), String> {
+    let text = toml::to_string(config).map_err(|error| error.to_string())?;
+    place.write(&text).map_err(|error| format!("{}: {error}", place.config().display()))
 }
 
 impl Drop for Processes {

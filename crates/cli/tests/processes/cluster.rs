@@ -4,18 +4,16 @@
 use super::agreement::converged;
 use super::recorder::{DATA_CENTERS, Recorder, check_causal, key_name, observation, version_id};
 use super::support::{connect, keyspace, start};
-use rheostat_checkers::HistoryBuilder;
 use rheostat_checkers::history::{Action, KeyId, Outcome, SessionId, WriteItem};
 use rheostat_client::{Client, Dial, Strategy};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
 use rheostat_cluster::processes::{Processes, Signal};
 use rheostat_cluster::ready::{options, statuses};
-use rheostat_core::DcId;
 use rheostat_core::operation::Level;
 use rheostat_core::random::Random;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const KEYS: usize = 12;
 const CLIENTS_PER_DATA_CENTER: u64 = 3;
@@ -39,11 +37,7 @@ async fn work(id: u64, dc: usize, address: String, strategy: Strategy, recorder:
     let mut session = client.session("default");
     session.set_dial(Dial { strategy, ..Dial::default() });
     let mut random = Random::new(0x5EED + id);
-    let begin = |action: Action| {
-        let mut recorder = recorder.lock().unwrap();
-        let now_us = recorder.now_us();
-        recorder.builder.begin(SessionId(id), DcId(dc as u8), now_us, action).unwrap()
-    };
+    let begin = |action: Action| recorder.lock().unwrap().begin(SessionId(id), dc, action);
     for _ in 0..OPERATIONS_PER_CLIENT {
         let chosen = random.below(KEYS as u64) as usize;
         let (event, result) = match random.below(10) {
@@ -71,7 +65,7 @@ async fn work(id: u64, dc: usize, address: String, strategy: Strategy, recorder:
             }
         };
         let failed = result.is_err();
-        recorder.lock().unwrap().end(event, result);
+        recorder.lock().unwrap().end(event, result).unwrap();
         tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(30) })).await;
     }
 }
@@ -117,9 +111,9 @@ async fn survive(per_place: u16, strategy: Strategy) -> f64 {
     for address in &addresses {
         clients.push(connect(address).await);
     }
-    let mut builder = HistoryBuilder::new(DATA_CENTERS.len() as u8);
-    let keys: Vec<KeyId> = (0..KEYS).map(|key| builder.key(key_name(key).as_bytes())).collect();
-    let recorder = Arc::new(Mutex::new(Recorder { builder, began: Instant::now() }));
+    let recorder = Recorder::new(DATA_CENTERS.len() as u8, KEYS);
+    let keys: Vec<KeyId> = (0..KEYS).map(|key| recorder.key(key)).collect();
+    let recorder = Arc::new(Mutex::new(recorder));
 
     let workers: Vec<_> = (0..DATA_CENTERS.len())
         .flat_map(|dc| (0..CLIENTS_PER_DATA_CENTER).map(move |number| (dc, dc as u64 * CLIENTS_PER_DATA_CENTER + number)))
@@ -156,15 +150,13 @@ async fn survive(per_place: u16, strategy: Strategy) -> f64 {
     let predicted = gauge(&description, &nodes, "transactions_predicted").await;
     let finals = converged(&clients, KEYS).await;
 
-    let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
-    let now_us = recorder.now_us();
-    let mut builder = recorder.builder;
+    let mut recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
     for (dc, reads) in finals.iter().enumerate() {
-        for (key, read) in keys.iter().zip(reads) {
-            builder.final_read(now_us, DcId(dc as u8), *key, observation(read));
+        for (key, read) in reads.iter().enumerate() {
+            recorder.final_read(dc, key, observation(read));
         }
     }
-    let history = builder.finish().expect("a well-formed history");
+    let history = recorder.builder.finish().expect("a well-formed history");
     let (summary, acknowledged) = check_causal("cluster", &history, 200);
     println!("{} events, {acknowledged} acknowledged writes, {predicted} transactions predicted\n{summary}", history.events.len());
     predicted

@@ -5,8 +5,8 @@
 use super::agreement::converged;
 use super::recorder::{DATA_CENTERS, Recorder, check_causal, key_name, observation, version_id};
 use super::support::{PATIENCE, connect, keyspace, start};
+use rheostat_checkers::feed;
 use rheostat_checkers::history::{Action, Event, KeyId, Outcome, SessionId, WriteItem};
-use rheostat_checkers::{HistoryBuilder, feed};
 use rheostat_client::feed::{Feed, From};
 use rheostat_client::v1;
 use rheostat_cluster::Description;
@@ -76,11 +76,7 @@ async fn work(id: u64, dc: usize, address: String, recorder: Arc<Mutex<Recorder>
     let client = connect(&address).await;
     let mut session = client.session("default");
     let mut random = Random::new(0xFA11 + id);
-    let begin = |action: Action| {
-        let mut recorder = recorder.lock().unwrap();
-        let now_us = recorder.now_us();
-        recorder.builder.begin(SessionId(id), DcId(dc as u8), now_us, action).unwrap()
-    };
+    let begin = |action: Action| recorder.lock().unwrap().begin(SessionId(id), dc, action);
     while !done.load(Ordering::Relaxed) {
         let chosen = random.below(KEYS as u64) as usize;
         let (event, result) = match random.below(10) {
@@ -106,7 +102,7 @@ async fn work(id: u64, dc: usize, address: String, recorder: Arc<Mutex<Recorder>
             }
         };
         let failed = result.is_err();
-        recorder.lock().unwrap().end(event, result);
+        recorder.lock().unwrap().end(event, result).unwrap();
         tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(30) })).await;
     }
 }
@@ -183,9 +179,9 @@ async fn a_causal_keyspace_goes_on_without_the_node_that_led_it() {
             }
         }
     }
-    let mut builder = HistoryBuilder::new(DATA_CENTERS.len() as u8);
-    let keys: Vec<KeyId> = (0..KEYS).map(|key| builder.key(key_name(key).as_bytes())).collect();
-    let recorder = Arc::new(Mutex::new(Recorder { builder, began: Instant::now() }));
+    let recorder = Recorder::new(DATA_CENTERS.len() as u8, KEYS);
+    let keys: Vec<KeyId> = (0..KEYS).map(|key| recorder.key(key)).collect();
+    let recorder = Arc::new(Mutex::new(recorder));
     let done = Arc::new(AtomicBool::new(false));
     let workers: Vec<_> = (0..2 * NODES.len())
         .map(|id| {
@@ -225,15 +221,13 @@ async fn a_causal_keyspace_goes_on_without_the_node_that_led_it() {
     }
     let finals = converged(&clients, KEYS).await;
 
-    let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
-    let now_us = recorder.now_us();
-    let mut builder = recorder.builder;
+    let mut recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
     for ((dc, _), reads) in NODES.iter().zip(&finals) {
-        for (key, read) in keys.iter().zip(reads) {
-            builder.final_read(now_us, DcId(*dc as u8), *key, observation(read));
+        for (key, read) in reads.iter().enumerate() {
+            recorder.final_read(*dc, key, observation(read));
         }
     }
-    let history = builder.finish().expect("a well-formed history");
+    let history = recorder.builder.finish().expect("a well-formed history");
     let newest = history.events.iter().filter_map(|event| event.acknowledged()?).max().expect("something was written");
     *end.lock().unwrap() = Some(Position(newest));
     let mut told = Vec::new();

@@ -22,5 +22,6 @@ mod fleet;
 mod joined;
 mod lab_processes;
 mod moves;
+mod nemesis;
 mod replicas;
 mod seats;

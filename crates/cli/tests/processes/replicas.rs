@@ -5,7 +5,7 @@
 use super::recorder::{DATA_CENTERS, Recorder, key_name, observation, observed, version_id};
 use super::support::{PATIENCE, connect, keyspace, start};
 use rheostat_checkers::history::{Action, Condition as Expected, Event, KeyId, Observation, Outcome, SessionId, WriteItem};
-use rheostat_checkers::{HistoryBuilder, Promises, check_all};
+use rheostat_checkers::{Promises, check_all};
 use rheostat_client::{Client, Condition, Put, Session, v1};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
@@ -72,9 +72,7 @@ struct Worker {
 
 impl Worker {
     fn begin(&self, action: Action) -> rheostat_checkers::EventId {
-        let mut recorder = self.recorder.lock().unwrap();
-        let now_us = recorder.now_us();
-        recorder.builder.begin(SessionId(self.id), DcId(self.dc as u8), now_us, action).unwrap()
+        self.recorder.lock().unwrap().begin(SessionId(self.id), self.dc, action)
     }
 
     /// Operations one after another in one session, whatever the cluster does meanwhile.
@@ -130,7 +128,7 @@ impl Worker {
                 }
             };
             let failed = result.is_err();
-            self.recorder.lock().unwrap().end(event, result);
+            self.recorder.lock().unwrap().end(event, result).unwrap();
             tokio::time::sleep(Duration::from_millis(if failed { 50 } else { random.below(40) })).await;
         }
     }
@@ -188,14 +186,15 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
     let mut recorders = Vec::new();
     let mut workers = Vec::new();
     for keyspace in KEYSPACES {
-        let mut builder = HistoryBuilder::new(DATA_CENTERS.len() as u8);
-        let keys: Vec<KeyId> = (0..KEYS).map(|key| builder.key(key_name(key).as_bytes())).collect();
-        let recorder = Arc::new(Mutex::new(Recorder { builder, began }));
+        let mut recorder = Recorder::new(DATA_CENTERS.len() as u8, KEYS);
+        recorder.began = began;
+        let keys: Vec<KeyId> = (0..KEYS).map(|key| recorder.key(key)).collect();
+        let recorder = Arc::new(Mutex::new(recorder));
         for (id, ((dc, _), address)) in NODES.iter().zip(&addresses).enumerate() {
             let (recorder, keys, done) = (recorder.clone(), keys.clone(), done.clone());
             workers.push(tokio::spawn(Worker { id: id as u64, dc: *dc, keyspace, address: address.clone(), recorder, keys, done }.work()));
         }
-        recorders.push((keyspace, recorder, keys));
+        recorders.push((keyspace, recorder));
     }
     let pause = |ms| tokio::time::sleep(Duration::from_millis(ms));
     let now_us = || began.elapsed().as_micros() as u64;
@@ -210,7 +209,7 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
         let from_us = now_us();
         pause(1200).await;
         if killed < 3 {
-            for (keyspace, recorder, _) in &recorders {
+            for (keyspace, recorder) in &recorders {
                 let served = answered(recorder, from_us, now_us());
                 assert!(served > 10, "{keyspace}: with node {killed} down, {served} operations were answered where it was");
             }
@@ -232,21 +231,19 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
     for address in [&addresses[2], &addresses[3], &addresses[4]] {
         clients.push(connect(address).await);
     }
-    for (keyspace, recorder, keys) in recorders {
+    for (keyspace, recorder) in recorders {
         let (level, promises) = match keyspace {
             "strong" => (Level::Strong, Promises { snapshot: false, ..Promises::strong() }),
             _ => (Level::Local, Promises::local()),
         };
         let finals = converged(&clients, keyspace, level).await;
-        let recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
-        let now_us = recorder.now_us();
-        let mut builder = recorder.builder;
+        let mut recorder = Arc::into_inner(recorder).expect("all clients are done").into_inner().unwrap();
         for (dc, seen) in finals.iter().enumerate() {
-            for (key, seen) in keys.iter().zip(seen) {
-                builder.final_read(now_us, DcId(dc as u8), *key, *seen);
+            for (key, seen) in seen.iter().enumerate() {
+                recorder.final_read(dc, key, *seen);
             }
         }
-        let history = builder.finish().expect("a well-formed history");
+        let history = recorder.builder.finish().expect("a well-formed history");
         let written = |event: &&Event| matches!(event.outcome, Outcome::Written(_) | Outcome::Changed { applied: true, .. });
         let acknowledged = history.events.iter().filter(written).count();
         assert!(acknowledged > 150, "{keyspace}: only {acknowledged} writes were acknowledged: the run shows nothing");

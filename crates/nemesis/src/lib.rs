@@ -1,0 +1,395 @@
+//! Breaks a cluster of real processes on purpose, in the middle of load, and checks what its clients saw: Jepsen's idea, for this store, in one command.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`course`] | what goes wrong, and when: drawn from a seed before anything runs |
+//! | `operator` | who does it: signals to processes, and commands as an operator gives them |
+//! | `load` | what clients do meanwhile: keys, and a counter with a bound |
+//! | [`record`] | what they see, as a history |
+//! | [`report`] | what came of it |
+//!
+//! The course is the same for a seed. What processes do is not: a run is no proof, and is not to be repeated as one of the simulator is. It finds what the simulator cannot have: the operating system, disks, sockets, and
+//! everything of the server around its protocols.
+
+pub mod course;
+mod load;
+mod operator;
+pub mod record;
+pub mod report;
+
+use course::{Act, Drawn, Fault, Words};
+use load::{Asked, KEYSPACE, World, lock};
+use operator::Operator;
+use report::{Counter, Happened, Report};
+use rheostat_checkers::check_all;
+use rheostat_checkers::export::lines;
+use rheostat_checkers::history::Observation;
+use rheostat_client::{Client, Session};
+use rheostat_cluster::description::{DataCenter, ListedNode, Network};
+use rheostat_cluster::{Description, Processes};
+use rheostat_core::operation::Level;
+use rheostat_protocols::registry::{self, ProtocolInfo};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How long a client may take to come to its end when the load is over.
+const LAST_OPERATION: Duration = Duration::from_secs(30);
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A cluster, its load, and what goes wrong with it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `rheostat` program: what nodes and commands of the operator are.
+    pub program: PathBuf,
+    /// Another release of it, as which nodes begin; those that are started again are `program` from then on, so both releases serve together.
+    pub first_program: Option<PathBuf>,
+    /// Where nodes have their data and logs, and the history stays.
+    pub folder: PathBuf,
+    /// The keyspace's protocol.
+    pub protocol: String,
+    /// Its options, as in a node's configuration.
+    pub protocol_options: toml::Table,
+    /// The level to whose promises the history is held, if not those of the protocol's own.
+    pub held_to: Option<Level>,
+    /// How many data centers; 1 to 5.
+    pub data_centers: u8,
+    /// How many nodes each has; at least as many as replicas.
+    pub nodes: u16,
+    /// How many servers a partition has in each data center.
+    pub replicas: u8,
+    /// Partitions.
+    pub partitions: u16,
+    /// How many clients of keys each data center has. One more adds to a counter.
+    pub clients: usize,
+    /// The longest pause of a client between two operations, in milliseconds.
+    pub pause_ms: u64,
+    /// How long there is load.
+    pub duration: Duration,
+    /// From one fault to the next.
+    pub every: Duration,
+    /// How long nodes may take to serve again.
+    pub patience: Duration,
+    /// What may go wrong.
+    pub faults: Vec<Fault>,
+    /// Of the course, and of what clients draw.
+    pub seed: u64,
+}
+
+/// The names of the data centers.
+const NAMES: [&str; 5] = ["us-east", "us-west", "eu", "asia", "africa"];
+
+impl Options {
+    /// Whether a run can be made of this. Returns what is known of its protocol.
+    ///
+    /// # Errors
+    /// In words: the first thing that cannot be.
+    pub fn check(&self) -> Result<ProtocolInfo, String> {
+        let info = registry::info(&self.protocol)
+            .ok_or_else(|| format!("there is no protocol `{}`; there are {}", self.protocol, registry::names().join(", ")))?;
+        if info.siblings || info.keeps_bounds {
+            return Err(format!(
+                "protocol {} answers in ways of its own (values side by side, bounds), which these clients do not ask for; rheostat sim --protocol {} does",
+                info.name, info.name
+            ));
+        }
+        if !(1..=NAMES.len()).contains(&usize::from(self.data_centers)) {
+            return Err(format!("{} data centers: 1 to {} are possible", self.data_centers, NAMES.len()));
+        }
+        if self.replicas == 0 || self.replicas > info.most_replicas {
+            return Err(format!(
+                "protocol {} has 1 to {} servers of a partition in a data center, not {}",
+                info.name, info.most_replicas, self.replicas
+            ));
+        }
+        if self.nodes < u16::from(self.replicas) {
+            return Err(format!("{} replicas need as many nodes in each data center, not {}", self.replicas, self.nodes));
+        }
+        if self.partitions == 0 || self.clients == 0 {
+            return Err("at least one partition and one client are needed".into());
+        }
+        if self.every < Duration::from_secs(1) {
+            return Err("faults come a second apart at the least".into());
+        }
+        if let Some(fault) = self.faults.iter().find(|fault| fault.needs_replicas() && self.replicas < 3) {
+            return Err(format!("{} needs three replicas: with fewer, what one server alone has is lost with it", fault.name()));
+        }
+        if self.faults == [Fault::Move] && self.roomy().is_empty() {
+            return Err(format!("there is nowhere to move to: {} nodes have {} replicas of each partition", self.nodes, self.replicas));
+        }
+        Ok(info)
+    }
+
+    /// The names of the data centers.
+    fn names(&self) -> Vec<String> {
+        NAMES[..usize::from(self.data_centers)].iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Whether the first data center has a node more, to which servers move.
+    fn adds_a_node(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault, Fault::Join | Fault::Empty))
+    }
+
+    /// Data centers with more nodes than a partition has servers there.
+    fn roomy(&self) -> Vec<usize> {
+        let more = self.nodes > u16::from(self.replicas);
+        (0..usize::from(self.data_centers)).filter(|dc| more || *dc == 0 && self.adds_a_node()).collect()
+    }
+
+    fn description(&self) -> Result<Description, String> {
+        let mut keyspace = rheostat_cluster::nodes::keyspace(KEYSPACE, &self.protocol)?;
+        (keyspace.replicas, keyspace.options) = (self.replicas, self.protocol_options.clone());
+        let data_center = |(dc, name): (usize, String)| {
+            let owned = |place: u16| (0..self.partitions).filter(|partition| partition % self.nodes == place).collect();
+            let mut listed: Vec<ListedNode> =
+                (0..self.nodes).map(|place| ListedNode { partitions: Some(owned(place)), ..ListedNode::default() }).collect();
+            if dc == 0 && self.adds_a_node() {
+                listed.push(ListedNode { added: true, ..ListedNode::default() });
+            }
+            DataCenter { name, listed, ..DataCenter::default() }
+        };
+        let mut description = Description {
+            partitions: self.partitions,
+            shards: 1,
+            keyspaces: vec![keyspace],
+            data_centers: self.names().into_iter().enumerate().map(data_center).collect(),
+            emulation: Network { round_trip_ms: (self.data_centers > 1).then_some(10.0), ..Network::default() },
+            ..Description::new("nemesis", &[])
+        };
+        description.console.faults = true;
+        Ok(description)
+    }
+
+    /// An act of the course in words. Nodes are called as the description calls them.
+    pub fn words(&self, act: &Act) -> String {
+        let names = self.names();
+        let node = act.node().map_or(String::new(), |node| format!("{}-{}", names[node.dc], node.place + 1));
+        Words { act, data_centers: &names, node: &node }.to_string()
+    }
+
+    /// What goes wrong in the run.
+    pub fn course(&self) -> Vec<course::Episode> {
+        let nodes = vec![usize::from(self.nodes); usize::from(self.data_centers)];
+        let (duration_ms, every_ms) = (self.duration.as_millis() as u64, self.every.as_millis() as u64);
+        course::draw(&Drawn { seed: self.seed, duration_ms, every_ms, nodes: &nodes, roomy: &self.roomy(), faults: &self.faults })
+    }
+}
+
+/// Starts the cluster, puts load on it, has everything go wrong that the seed draws, and checks what clients saw. `say` is told what happens, in lines.
+///
+/// # Errors
+/// In words: there could be no run. What the run found wrong is in the report.
+pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report, String> {
+    let info = options.check()?;
+    let (description, names) = (options.description()?, options.names());
+    std::fs::create_dir_all(&options.folder).map_err(|error| format!("{}: {error}", options.folder.display()))?;
+    let first = options.first_program.as_ref().unwrap_or(&options.program);
+    let mut processes = Processes::start(&description, first, &options.folder).await?;
+    processes.ready(options.patience).await?;
+    processes.set_program(&options.program);
+    let mut operator = Operator { processes, program: options.program.clone(), description, patience: options.patience };
+    let addresses = addresses(&operator, names.len());
+    begin_counter(&addresses, options.patience).await?;
+    say(&format!("{} nodes run and serve; {} clients", operator.processes.nodes.len(), (options.clients + 1) * names.len()));
+
+    let world = World::new(names, addresses, Asked::of(&info, options.held_to), options.pause_ms, options.duration.as_millis() as u64);
+    let world = Arc::new(world);
+    let mut clients = start_clients(&world, options);
+    let began = Instant::now();
+    let mut happened = Vec::new();
+    for episode in options.course() {
+        let at = began + Duration::from_millis(episode.at_ms);
+        if at.max(Instant::now()) + options.every > began + options.duration {
+            break;
+        }
+        tokio::time::sleep_until(at).await;
+        let from_us = lock(&world.recorder).now_us();
+        let acts: Vec<String> = episode.acts.iter().map(|(_, act)| options.words(act)).collect();
+        for act in &acts {
+            say(&format!("{:6.1} s  {act}", began.elapsed().as_secs_f64()));
+        }
+        let done = operator.run(&episode).await;
+        happened.push(Happened { from_us, to_us: lock(&world.recorder).now_us(), acts, silence_ms: Vec::new() });
+        if let Err(why) = done {
+            say(&format!("{:6.1} s  FOUND: {why}", began.elapsed().as_secs_f64()));
+            world.find(why);
+            break;
+        }
+    }
+    if lock(&world.findings).is_empty() {
+        tokio::time::sleep_until(began + options.duration).await;
+    }
+    world.done.store(true, Ordering::Relaxed);
+    let over = tokio::time::timeout(LAST_OPERATION, async {
+        while let Some(ended) = clients.join_next().await {
+            if let Err(why) = ended {
+                world.find(format!("a client ended in panic: {why}"));
+            }
+        }
+    });
+    if over.await.is_err() {
+        world.find(format!("a client's operation had no end after {} s, whatever its deadline", LAST_OPERATION.as_secs()));
+        clients.shutdown().await;
+    }
+    say(&format!("{:6.1} s  the load is over; waiting until all agree", began.elapsed().as_secs_f64()));
+    let counter = settle(&mut operator, &world).await;
+    operator.processes.end().await;
+    let world = Arc::into_inner(world).ok_or("a client has not ended")?;
+    judge(options, &info, world, happened, counter)
+}
+
+/// By data center: the addresses of its nodes.
+fn addresses(operator: &Operator, data_centers: usize) -> Vec<Vec<String>> {
+    let of = |dc: usize| {
+        let name = &operator.description.data_centers[dc].name;
+        let there = operator.processes.nodes.iter().filter(|node| node.config.data_center == *name);
+        there.map(|node| node.address(node.ports.grpc)).collect()
+    };
+    (0..data_centers).map(of).collect()
+}
+
+/// Makes the counter, and waits until every data center has it.
+async fn begin_counter(addresses: &[Vec<String>], patience: Duration) -> Result<(), String> {
+    let until = Instant::now() + patience;
+    loop {
+        let done = async {
+            let clients = one_of_each(addresses).await?;
+            load::make_counter(&clients[0]).await?;
+            load::check_counter(&clients, load::Tally::default(), Duration::ZERO).await
+        };
+        match done.await {
+            Ok(_) => return Ok(()),
+            Err(why) if Instant::now() >= until => return Err(why),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// A client of a node in each data center.
+async fn one_of_each(addresses: &[Vec<String>]) -> Result<Vec<Client>, String> {
+    let mut clients = Vec::new();
+    for (of, name) in addresses.iter().zip(NAMES) {
+        let mut found = Err(format!("{name} has no node"));
+        for address in of {
+            found = load::connect(address, true).await.map_err(|error| format!("{name}: {error}"));
+            if found.is_ok() {
+                break;
+            }
+        }
+        clients.push(found?);
+    }
+    Ok(clients)
+}
+
+fn start_clients(world: &Arc<World>, options: &Options) -> JoinSet<()> {
+    let mut clients = JoinSet::new();
+    let seed = options.seed;
+    for dc in 0..world.data_centers.len() {
+        for number in 0..options.clients {
+            let world = world.clone();
+            let number = dc * options.clients + number;
+            clients.spawn(async move { load::use_keys(&world, dc, number, seed).await });
+        }
+        let world = world.clone();
+        clients.spawn(async move { load::use_counter(&world, dc, seed).await });
+    }
+    clients
+}
+
+/// Waits until all nodes serve and agree, and reads what they have. Returns the counter's value.
+async fn settle(operator: &mut Operator, world: &World) -> Option<i64> {
+    if let Err(why) = operator.ready().await {
+        world.find(format!("in the end: {why}"));
+    }
+    let clients = match one_of_each(&world.addresses).await {
+        Ok(clients) => clients,
+        Err(why) => {
+            world.find(format!("in the end: {why}"));
+            return None;
+        }
+    };
+    match agreed(&clients, world, operator.patience).await {
+        Ok(finals) => {
+            let mut recorder = lock(&world.recorder);
+            for (dc, seen) in finals.iter().enumerate() {
+                seen.iter().enumerate().for_each(|(key, seen)| recorder.final_read(dc, key, *seen));
+            }
+        }
+        Err(why) => world.find(why),
+    }
+    let tally = *lock(&world.tally);
+    load::check_counter(&clients, tally, operator.patience).await.map_err(|why| world.find(why)).ok()
+}
+
+/// Reads every key in every data center, with sessions that have seen nothing, until all agree. By data center.
+async fn agreed(clients: &[Client], world: &World, patience: Duration) -> Result<Vec<Vec<Observation>>, String> {
+    let until = Instant::now() + patience;
+    let keys = lock(&world.recorder).keys();
+    loop {
+        let (mut all, mut why) = (Vec::new(), String::new());
+        for client in clients {
+            match read_all(client.session(KEYSPACE), keys, &world.data_centers).await {
+                Ok(seen) => all.push(seen),
+                Err(error) => why = error,
+            }
+        }
+        if all.len() == clients.len() {
+            let Some(key) = (0..keys).find(|key| all.iter().any(|seen| seen[*key] != all[0][*key])) else { return Ok(all) };
+            let seen: Vec<String> = all.iter().map(|seen| format!("{:?}", seen[key])).collect();
+            why = format!("{} is {}", record::key_name(key), seen.join(", "));
+        }
+        if Instant::now() >= until {
+            return Err(format!("the data centers do not agree {} s after the load: {why}", patience.as_secs()));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn read_all(mut session: Session, keys: usize, names: &[String]) -> Result<Vec<Observation>, String> {
+    let mut seen = Vec::new();
+    for key in 0..keys {
+        let read = session.get(record::key_name(key)).await.map_err(|error| format!("{}: {error}", record::key_name(key)))?;
+        seen.push(record::observation(names, &read));
+    }
+    Ok(seen)
+}
+
+/// Checks what was recorded.
+fn judge(options: &Options, info: &ProtocolInfo, world: World, mut happened: Vec<Happened>, counter: Option<i64>) -> Result<Report, String> {
+    let tally = *lock(&world.tally);
+    let (refused_sessions, moves) = (world.refused_sessions.load(Ordering::Relaxed), world.moves.load(Ordering::Relaxed));
+    let recorder = world.recorder.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut findings = world.findings.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let history = recorder.builder.finish().map_err(|error| error.to_string())?;
+    for one in &mut happened {
+        one.silence_ms = (0..world.data_centers.len()).map(|dc| report::silence_ms(&history, dc, one.from_us, one.to_us)).collect();
+    }
+    let promises = Asked::of(info, options.held_to).promises();
+    let promises = if history.finals.is_empty() { promises.before_the_end() } else { promises };
+    let checked = match check_all(&history, &promises) {
+        Ok(summary) => summary.to_string(),
+        Err(violation) => {
+            findings.push(violation.to_string());
+            String::new()
+        }
+    };
+    let file = options.folder.join("history.jsonl");
+    std::fs::write(&file, lines(&history, info.level)).map_err(|error| format!("{}: {error}", file.display()))?;
+    let counter = Counter { answered: tally.answered, refused: tally.refused, value: counter };
+    Ok(Report {
+        data_centers: world.data_centers,
+        counts: report::Counts::of(&history),
+        refused_sessions,
+        moves,
+        happened,
+        counter,
+        checked,
+        findings,
+        history: file,
+    })
+}
