@@ -22,7 +22,8 @@ Examples:
   rheostat nemesis --dry-run                                what would go wrong, and when
 
 Faults: kill (SIGKILL), stop (SIGTERM), pause (SIGSTOP), cut (a link), slow (a link), clock (of a node), move (a server to another node, where there is room), and
-with three replicas wipe (a disk), join (a node that was added gets servers), empty (a dead node's servers go to the others, and it comes back). The same seed draws the same faults; what processes do meanwhile differs from run to run.
+with three replicas wipe (a disk), join (a node that was added gets servers), empty (a dead node's servers go to the others, and it comes back); in the
+end, with three data centers, lose (one of them, for ever). The same seed draws the same faults; what processes do meanwhile differs from run to run.
 
 What clients saw is checked for every promise of the protocol, with a counter that has a bound beside; nothing acknowledged may be lost. The exit code is 1 if anything was
 found, and the folder with logs, data and history stays then. docs/nemesis.md says what each fault is.";
@@ -104,7 +105,11 @@ fn level(name: &str) -> Result<Level, String> {
 /// Runs it.
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let faults = match &arguments.faults[..] {
-        [] => Fault::ALL.into_iter().filter(|fault| !fault.needs_replicas() || arguments.replicas >= 3).collect(),
+        [] => Fault::ALL
+            .into_iter()
+            .filter(|fault| !fault.needs_replicas() || arguments.replicas >= 3)
+            .filter(|fault| *fault != Fault::Lose || arguments.data_centers >= 3)
+            .collect(),
         given => given.to_vec(),
     };
     let text = arguments.options.join("\n");

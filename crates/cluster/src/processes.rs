@@ -98,7 +98,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Waits until every node serves and is connected with the others.
+    /// Waits until every node that runs serves and is connected with the others, but for those of data centers that were given up.
     ///
     /// # Errors
     /// In words: what is missing after `patience`, or that a process has ended.
@@ -107,7 +107,10 @@ impl Processes {
         let until = Instant::now() + patience;
         loop {
             let lacks = lacks(&self.nodes, &statuses(&options, &self.nodes).await);
-            let Some((node, lack)) = self.nodes.iter().zip(lacks).find_map(|(node, lack)| Some((node, lack?))) else { return Ok(()) };
+            let running = self.nodes.iter().zip(&self.children).zip(lacks).filter(|((_, child), _)| child.is_some());
+            let Some((node, lack)) = running.map(|((node, _), lack)| (node, lack)).find_map(|(node, lack)| Some((node, lack?))) else {
+                return Ok(());
+            };
             let name = node.config.node.clone();
             self.check()?;
             if Instant::now() >= until {

@@ -26,12 +26,25 @@ pub enum Fault {
     Join,
     /// A node is killed, the others take over its servers, and it comes back with its old disk and gets its share again.
     Empty,
+    /// The last data center is killed as a whole, and given up for ever: once, in the end.
+    Lose,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 10] =
-        [Fault::Kill, Fault::Stop, Fault::Pause, Fault::Cut, Fault::Slow, Fault::Clock, Fault::Move, Fault::Wipe, Fault::Join, Fault::Empty];
+    pub const ALL: [Fault; 11] = [
+        Fault::Kill,
+        Fault::Stop,
+        Fault::Pause,
+        Fault::Cut,
+        Fault::Slow,
+        Fault::Clock,
+        Fault::Move,
+        Fault::Wipe,
+        Fault::Join,
+        Fault::Empty,
+        Fault::Lose,
+    ];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -46,6 +59,7 @@ impl Fault {
             Fault::Wipe => "wipe",
             Fault::Join => "join",
             Fault::Empty => "empty",
+            Fault::Lose => "lose",
         }
     }
 
@@ -97,6 +111,8 @@ pub enum Act {
     Join(usize),
     /// [`Fault::Empty`].
     Empty(NodeAt),
+    /// [`Fault::Lose`]: this data center.
+    Lose(usize),
 }
 
 /// What goes wrong together.
@@ -132,6 +148,8 @@ pub fn draw(from: &Drawn<'_>) -> Vec<Episode> {
     let can_be = |fault: &Fault| match fault {
         Fault::Cut | Fault::Slow => from.nodes.len() > 1,
         Fault::Move => !from.roomy.is_empty(),
+        // It comes by itself.
+        Fault::Lose => false,
         _ => true,
     };
     let wanted: Vec<Fault> = from.faults.iter().copied().filter(can_be).collect();
@@ -157,6 +175,12 @@ pub fn draw(from: &Drawn<'_>) -> Vec<Episode> {
         }
         episodes.push(Episode { at_ms, acts });
         at_ms += from.every_ms;
+    }
+    if from.faults.contains(&Fault::Lose) && from.nodes.len() > 1 {
+        let at_ms = episodes.pop().map_or(at_ms, |last: Episode| last.at_ms);
+        if at_ms + from.every_ms <= from.duration_ms {
+            episodes.push(Episode { at_ms, acts: vec![(0, Act::Lose(from.nodes.len() - 1))] });
+        }
     }
     episodes
 }
@@ -191,6 +215,7 @@ fn act(fault: Fault, from: &Drawn<'_>, beside: Option<&Act>, random: &mut Random
         Fault::Wipe => Act::Wipe(node),
         // The first data center is the one with a node more.
         Fault::Join => Act::Join(0),
+        Fault::Lose => Act::Lose(from.nodes.len() - 1),
         Fault::Empty => Act::Empty(NodeAt { dc: 0, place: random.below(from.nodes[0] as u64) as usize }),
     }
 }
@@ -200,7 +225,7 @@ impl Act {
     pub fn node(&self) -> Option<NodeAt> {
         match *self {
             Act::Kill(node, _) | Act::Stop(node, _) | Act::Pause(node, _) | Act::Clock(node, ..) | Act::Wipe(node) | Act::Empty(node) => Some(node),
-            Act::Cut(..) | Act::Slow(..) | Act::Move(..) | Act::Join(_) => None,
+            Act::Cut(..) | Act::Slow(..) | Act::Move(..) | Act::Join(_) | Act::Lose(_) => None,
         }
     }
 
@@ -217,6 +242,7 @@ impl Act {
             Act::Wipe(_) => Fault::Wipe,
             Act::Join(_) => Fault::Join,
             Act::Empty(_) => Fault::Empty,
+            Act::Lose(_) => Fault::Lose,
         }
     }
 }
@@ -250,6 +276,7 @@ impl fmt::Display for Words<'_> {
             Act::Move(dc, _) => write!(f, "move a server in {}", data_centers[*dc]),
             Act::Wipe(_) => write!(f, "wipe {node}: its disk is lost"),
             Act::Join(dc) => write!(f, "join in {}: the node that was added gets its share", data_centers[*dc]),
+            Act::Lose(dc) => write!(f, "lose {} for ever", data_centers[*dc]),
             Act::Empty(_) => write!(f, "empty {node}: dead, the others take over, and it comes back"),
         }
     }
@@ -286,6 +313,9 @@ mod tests {
             assert!(course.last().unwrap().at_ms + 10_000 <= 600_000);
             let kinds: BTreeSet<Fault> = course.iter().map(|episode| episode.acts[0].1.fault()).collect();
             assert_eq!(kinds.len(), Fault::ALL.len(), "{kinds:?}");
+            assert_eq!(course.last().unwrap().acts, [(0, Act::Lose(2))]);
+            let losses = course.iter().filter(|episode| episode.acts[0].1.fault() == Fault::Lose);
+            assert_eq!(losses.count(), 1);
             assert_eq!(course.iter().filter(|episode| episode.acts[0].1.fault() == Fault::Join).count(), 1);
         }
     }
@@ -311,6 +341,7 @@ mod tests {
         let course = draw(&Drawn { nodes: &[3], roomy: &[], ..from(7) });
         let links = course.iter().flat_map(|episode| &episode.acts).filter(|(_, act)| matches!(act, Act::Cut(..) | Act::Slow(..) | Act::Move(..)));
         assert_eq!(links.count(), 0);
+        assert!(course.iter().all(|episode| episode.acts[0].1.fault() != Fault::Lose), "it is all that there is");
         assert!(draw(&Drawn { nodes: &[3], faults: &[Fault::Cut], ..from(7) }).is_empty());
     }
 

@@ -18,12 +18,12 @@ pub mod record;
 pub mod report;
 
 use course::{Act, Drawn, Fault, Words};
-use load::{Asked, KEYSPACE, World, lock};
+use load::{Asked, Gone, KEYSPACE, World, lock};
 use operator::Operator;
 use report::{Counter, Happened, Report};
-use rheostat_checkers::check_all;
 use rheostat_checkers::export::lines;
-use rheostat_checkers::history::Observation;
+use rheostat_checkers::history::{Event, Observation, Outcome};
+use rheostat_checkers::{History, check_all};
 use rheostat_client::{Client, Session};
 use rheostat_cluster::description::{DataCenter, ListedNode, Network};
 use rheostat_cluster::{Description, Processes};
@@ -38,6 +38,9 @@ use tokio::time::Instant;
 
 /// How long a client may take to come to its end when the load is over.
 const LAST_OPERATION: Duration = Duration::from_secs(30);
+
+/// Before a data center is lost, no session goes there or leaves it for so long; what was acknowledged there in this time may be lost.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -118,6 +121,9 @@ impl Options {
         }
         if let Some(fault) = self.faults.iter().find(|fault| fault.needs_replicas() && self.replicas < 3) {
             return Err(format!("{} needs three replicas: with fewer, what one server alone has is lost with it", fault.name()));
+        }
+        if self.faults.contains(&Fault::Lose) && self.data_centers < 3 {
+            return Err("lose needs three data centers, so that two go on".into());
         }
         if self.faults == [Fault::Move] && self.roomy().is_empty() {
             return Err(format!("there is nowhere to move to: {} nodes have {} replicas of each partition", self.nodes, self.replicas));
@@ -213,6 +219,12 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report,
         for act in &acts {
             say(&format!("{:6.1} s  {act}", began.elapsed().as_secs_f64()));
         }
+        if let Some((_, Act::Lose(dc))) = episode.acts.first() {
+            // Sessions that have been there have let go of what may be lost before it is.
+            world.left_alone.store(*dc, Ordering::Relaxed);
+            tokio::time::sleep(LAST_WORDS).await;
+            let _ = world.gone.set(Gone { dc: *dc, from_us });
+        }
         let done = operator.run(&episode).await;
         happened.push(Happened { from_us, to_us: lock(&world.recorder).now_us(), acts, silence_ms: Vec::new() });
         if let Err(why) = done {
@@ -258,9 +270,9 @@ async fn begin_counter(addresses: &[Vec<String>], patience: Duration) -> Result<
     let until = Instant::now() + patience;
     loop {
         let done = async {
-            let clients = one_of_each(addresses).await?;
+            let clients = one_of_each(addresses, &(0..addresses.len()).collect::<Vec<_>>()).await?;
             load::make_counter(&clients[0]).await?;
-            load::check_counter(&clients, load::Tally::default(), Duration::ZERO).await
+            load::check_counter(&clients, &load::Tally::default(), None, Duration::ZERO).await
         };
         match done.await {
             Ok(_) => return Ok(()),
@@ -270,12 +282,13 @@ async fn begin_counter(addresses: &[Vec<String>], patience: Duration) -> Result<
     }
 }
 
-/// A client of a node in each data center.
-async fn one_of_each(addresses: &[Vec<String>]) -> Result<Vec<Client>, String> {
+/// A client of a node in each of the data centers `there`.
+async fn one_of_each(addresses: &[Vec<String>], there: &[usize]) -> Result<Vec<Client>, String> {
     let mut clients = Vec::new();
-    for (of, name) in addresses.iter().zip(NAMES) {
+    for dc in there {
+        let name = NAMES[*dc];
         let mut found = Err(format!("{name} has no node"));
-        for address in of {
+        for address in &addresses[*dc] {
             found = load::connect(address, true).await.map_err(|error| format!("{name}: {error}"));
             if found.is_ok() {
                 break;
@@ -306,7 +319,8 @@ async fn settle(operator: &mut Operator, world: &World) -> Option<i64> {
     if let Err(why) = operator.ready().await {
         world.find(format!("in the end: {why}"));
     }
-    let clients = match one_of_each(&world.addresses).await {
+    let there = world.there();
+    let clients = match one_of_each(&world.addresses, &there).await {
         Ok(clients) => clients,
         Err(why) => {
             world.find(format!("in the end: {why}"));
@@ -316,14 +330,16 @@ async fn settle(operator: &mut Operator, world: &World) -> Option<i64> {
     match agreed(&clients, world, operator.patience).await {
         Ok(finals) => {
             let mut recorder = lock(&world.recorder);
-            for (dc, seen) in finals.iter().enumerate() {
-                seen.iter().enumerate().for_each(|(key, seen)| recorder.final_read(dc, key, *seen));
+            // Clients of a data center that is gone find what another one has.
+            let gone = world.gone.get().map(|gone| (&gone.dc, &finals[0]));
+            for (dc, seen) in there.iter().zip(&finals).chain(gone) {
+                seen.iter().enumerate().for_each(|(key, seen)| recorder.final_read(*dc, key, *seen));
             }
         }
         Err(why) => world.find(why),
     }
-    let tally = *lock(&world.tally);
-    load::check_counter(&clients, tally, operator.patience).await.map_err(|why| world.find(why)).ok()
+    let tally = lock(&world.tally).clone();
+    load::check_counter(&clients, &tally, world.gone.get(), operator.patience).await.map_err(|why| world.find(why)).ok()
 }
 
 /// Reads every key in every data center, with sessions that have seen nothing, until all agree. By data center.
@@ -359,13 +375,30 @@ async fn read_all(mut session: Session, keys: usize, names: &[String]) -> Result
     Ok(seen)
 }
 
+/// What was acknowledged in the last moments of a data center that is gone may have been done, if anybody else has seen it; and what was read there is told to nobody.
+fn may_be_lost(history: &mut History, gone: Gone) {
+    let last = |event: &&mut Event| usize::from(event.dc.0) == gone.dc && event.completed_us.is_none_or(|at| at >= gone.from_us);
+    for event in history.events.iter_mut().filter(last) {
+        match event.outcome {
+            Outcome::Written(_) | Outcome::Changed { .. } => (event.outcome, event.completed_us) = (Outcome::Unknown, None),
+            Outcome::Read(_) => event.outcome = Outcome::Failed,
+            Outcome::Unknown | Outcome::Failed | Outcome::Adopted => {}
+        }
+    }
+}
+
 /// Checks what was recorded.
 fn judge(options: &Options, info: &ProtocolInfo, world: World, mut happened: Vec<Happened>, counter: Option<i64>) -> Result<Report, String> {
-    let tally = *lock(&world.tally);
+    let tally = lock(&world.tally).clone();
+    let gone = world.gone.get().copied();
     let (refused_sessions, moves) = (world.refused_sessions.load(Ordering::Relaxed), world.moves.load(Ordering::Relaxed));
     let recorder = world.recorder.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut findings = world.findings.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let history = recorder.builder.finish().map_err(|error| error.to_string())?;
+    let mut history = recorder.builder.finish().map_err(|error| error.to_string())?;
+    let counts = report::Counts::of(&history);
+    if let Some(gone) = gone {
+        may_be_lost(&mut history, gone);
+    }
     for one in &mut happened {
         one.silence_ms = (0..world.data_centers.len()).map(|dc| report::silence_ms(&history, dc, one.from_us, one.to_us)).collect();
     }
@@ -380,16 +413,6 @@ fn judge(options: &Options, info: &ProtocolInfo, world: World, mut happened: Vec
     };
     let file = options.folder.join("history.jsonl");
     std::fs::write(&file, lines(&history, info.level)).map_err(|error| format!("{}: {error}", file.display()))?;
-    let counter = Counter { answered: tally.answered, refused: tally.refused, value: counter };
-    Ok(Report {
-        data_centers: world.data_centers,
-        counts: report::Counts::of(&history),
-        refused_sessions,
-        moves,
-        happened,
-        counter,
-        checked,
-        findings,
-        history: file,
-    })
+    let counter = Counter { answered: tally.answered.len() as u64, refused: tally.refused, value: counter };
+    Ok(Report { data_centers: world.data_centers, counts, refused_sessions, moves, happened, counter, checked, findings, history: file })
 }

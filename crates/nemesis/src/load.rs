@@ -9,8 +9,8 @@ use rheostat_core::operation::Level;
 use rheostat_core::protocol::Span;
 use rheostat_core::random::Random;
 use rheostat_protocols::registry::ProtocolInfo;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The keyspace under load.
@@ -62,17 +62,23 @@ impl Asked {
     }
 }
 
-/// How many updates a counter's clients made, and what is known of them.
-#[derive(Clone, Copy, Default, Debug)]
+/// What a counter's clients were told.
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Tally {
-    /// Updates that were answered.
-    pub(crate) answered: u64,
+    /// Updates that were answered: in which data center, when on the recorder's clock, and by how much.
+    pub(crate) answered: Vec<(usize, u64, i64)>,
     /// Updates that the bound refused.
     pub(crate) refused: u64,
-    /// Their sum.
-    pub(crate) sure: i64,
     /// What may have been added, and taken, beside.
     pub(crate) perhaps: [i64; 2],
+}
+
+/// A data center that is gone for ever.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    pub(crate) dc: usize,
+    /// What was acknowledged there from this time on can be lost with it.
+    pub(crate) from_us: u64,
 }
 
 /// What all clients of a run share.
@@ -93,6 +99,9 @@ pub(crate) struct World {
     pub(crate) refused_sessions: AtomicU64,
     /// How often a session went to another data center.
     pub(crate) moves: AtomicU64,
+    /// No session goes to this data center any more, or leaves it: it is about to be lost, or is.
+    pub(crate) left_alone: AtomicUsize,
+    pub(crate) gone: OnceLock<Gone>,
     next_session: AtomicU64,
 }
 
@@ -126,6 +135,8 @@ impl World {
             findings: Mutex::default(),
             refused_sessions: AtomicU64::new(0),
             moves: AtomicU64::new(0),
+            left_alone: AtomicUsize::new(usize::MAX),
+            gone: OnceLock::new(),
             next_session: AtomicU64::new(0),
         }
     }
@@ -146,9 +157,18 @@ impl World {
         }
     }
 
-    /// A client of one node of data center `dc`, the next one after another that answers; `None` when the load is over before.
+    pub(crate) fn is_gone(&self, dc: usize) -> bool {
+        self.gone.get().is_some_and(|gone| gone.dc == dc)
+    }
+
+    /// The data centers that are there.
+    pub(crate) fn there(&self) -> Vec<usize> {
+        (0..self.data_centers.len()).filter(|dc| !self.is_gone(*dc)).collect()
+    }
+
+    /// A client of one node of data center `dc`, the next one after another that answers; `None` when the load is over before, or the data center gone.
     async fn connect(&self, dc: usize, next: &mut usize, direct: bool) -> Option<Client> {
-        while !self.is_done() {
+        while !self.is_done() && !self.is_gone(dc) {
             *next = (*next + 1) % self.addresses[dc].len();
             match connect(&self.addresses[dc][*next], direct).await {
                 Ok(client) => return Some(client),
@@ -177,40 +197,67 @@ struct User<'w> {
     dc: usize,
     name: SessionId,
     random: Random,
+    /// It asks the one node that it knows, instead of each partition's owner.
+    direct: bool,
+    /// Which node of its data center it asked last.
+    node: usize,
     /// What a change may find.
     seen: Observation,
 }
 
 /// One client of keys, whose home is data center `home`: operations one after another, whatever happens meanwhile.
 pub(crate) async fn use_keys(world: &World, home: usize, number: usize, seed: u64) {
-    let mut user =
-        User { world, dc: home, name: world.new_session(), random: Random::new(seed ^ (number as u64) << 32 ^ 0x5EED), seen: Observation::ABSENT };
-    // Every second client asks the one node that it knows, the others go to each partition's owner.
+    let random = Random::new(seed ^ (number as u64) << 32 ^ 0x5EED);
     let direct = number.is_multiple_of(2);
-    let mut next = number;
-    let Some(client) = world.connect(home, &mut next, direct).await else { return };
-    let mut session = client.session(KEYSPACE);
+    let mut user = User { world, dc: home, name: world.new_session(), random, direct, node: number, seen: Observation::ABSENT };
+    let Some(mut session) = user.go_on(None).await else { return };
     while !world.is_done() {
         let failed = user.operate(&mut session).await;
-        let moves = world.data_centers.len() > 1 && user.random.chance(1, 300);
-        if moves {
-            user.dc = user.random.below(world.data_centers.len() as u64) as usize;
-            world.moves.fetch_add(1, Ordering::Relaxed);
-        }
-        if moves || matches!(failed, Some(Error::Unreachable(_) | Error::Timeout(_) | Error::Server(_))) {
-            let Some(client) = world.connect(user.dc, &mut next, direct).await else { return };
-            session = session.at(&client);
-        }
-        if let Some(Error::Token(_)) = failed {
-            world.refused_sessions.fetch_add(1, Ordering::Relaxed);
-            let Some(client) = world.connect(user.dc, &mut next, direct).await else { return };
-            (user.name, session) = (world.new_session(), client.session(KEYSPACE));
+        let moves = user.random.chance(1, 300) && user.moves();
+        let keeps_session = !matches!(failed, Some(Error::Token(_)));
+        if moves || matches!(failed, Some(Error::Unreachable(_) | Error::Timeout(_) | Error::Server(_) | Error::Token(_))) {
+            if !keeps_session {
+                world.refused_sessions.fetch_add(1, Ordering::Relaxed);
+            }
+            let Some(next) = user.go_on(Some(session).filter(|_| keeps_session)).await else { return };
+            session = next;
         }
         world.pause(&mut user.random, failed.is_some()).await;
     }
 }
 
 impl User<'_> {
+    /// Goes to another data center, if one may.
+    fn moves(&mut self) -> bool {
+        let alone = self.world.left_alone.load(Ordering::Relaxed);
+        let to = self.random.below(self.world.data_centers.len() as u64) as usize;
+        let moves = to != self.dc && ![to, self.dc].contains(&alone);
+        if moves {
+            self.dc = to;
+            self.world.moves.fetch_add(1, Ordering::Relaxed);
+        }
+        moves
+    }
+
+    /// The session, or a new one, at the next node of its data center that answers; `None` when the load is over. Whose data center is gone for ever begins anew in the next one.
+    async fn go_on(&mut self, session: Option<Session>) -> Option<Session> {
+        let world = self.world;
+        if let Some(client) = world.connect(self.dc, &mut self.node, self.direct).await {
+            return Some(match session {
+                Some(session) => session.at(&client),
+                None => self.begin_anew(&client),
+            });
+        }
+        self.dc = (self.dc + 1) % world.data_centers.len();
+        let client = world.connect(self.dc, &mut self.node, self.direct).await?;
+        Some(self.begin_anew(&client))
+    }
+
+    fn begin_anew(&mut self, client: &Client) -> Session {
+        self.name = self.world.new_session();
+        client.session(KEYSPACE)
+    }
+
     /// One operation in `session`; why it failed, if it did.
     async fn operate(&mut self, session: &mut Session) -> Option<Error> {
         let (world, names) = (self.world, &self.world.data_centers);
@@ -300,10 +347,11 @@ pub(crate) async fn use_counter(world: &World, dc: usize, seed: u64) {
         let by = if random.chance(1, 5) { random.between(1, 12) as i64 } else { -(random.between(1, 6) as i64) };
         let updated = session.counter(COUNTER).global().add(by).await;
         {
+            let now_us = lock(&world.recorder).now_us();
             let mut tally = lock(&world.tally);
             match &updated {
                 Ok(value) => {
-                    (tally.answered, tally.sure) = (tally.answered + 1, tally.sure + by);
+                    tally.answered.push((dc, now_us, by));
                     if *value < 0 {
                         world.find(format!("the counter was {value} after an update by {by}, below its bound"));
                     }
@@ -328,7 +376,7 @@ pub(crate) async fn use_counter(world: &World, dc: usize, seed: u64) {
 ///
 /// # Errors
 /// In words: what does not add up.
-pub(crate) async fn check_counter(clients: &[Client], tally: Tally, patience: Duration) -> Result<i64, String> {
+pub(crate) async fn check_counter(clients: &[Client], tally: &Tally, gone: Option<&Gone>, patience: Duration) -> Result<i64, String> {
     let until = Instant::now() + patience;
     let mut values;
     loop {
@@ -337,16 +385,21 @@ pub(crate) async fn check_counter(clients: &[Client], tally: Tally, patience: Du
             values.push(client.session(KEYSPACE).counter(COUNTER).look().await.map(|view| view.value).map_err(|error| error.to_string()));
         }
         match &values[0] {
-            Ok(value) if values.iter().all(|other| other.as_ref() == Ok(value)) => return holds(*value, tally).map(|()| *value),
+            Ok(value) if values.iter().all(|other| other.as_ref() == Ok(value)) => return holds(*value, tally, gone).map(|()| *value),
             _ if Instant::now() > until => return Err(format!("the data centers do not agree on the counter: {values:?}")),
             _ => tokio::time::sleep(AFTER_FAILURE).await,
         }
     }
 }
 
-/// Whether a counter can hold `value` after these updates.
-fn holds(value: i64, tally: Tally) -> Result<(), String> {
-    let (least, most) = (STOCK + tally.sure - tally.perhaps[1], STOCK + tally.sure + tally.perhaps[0]);
+/// Whether a counter can hold `value` after these updates, the last of which may have been lost with a data center.
+fn holds(value: i64, tally: &Tally, gone: Option<&Gone>) -> Result<(), String> {
+    let (mut least, mut most) = (STOCK - tally.perhaps[1], STOCK + tally.perhaps[0]);
+    for (dc, at_us, by) in &tally.answered {
+        let may_be_lost = gone.is_some_and(|gone| gone.dc == *dc && gone.from_us <= *at_us);
+        least += if may_be_lost { *by.min(&0) } else { *by };
+        most += if may_be_lost { *by.max(&0) } else { *by };
+    }
     match value {
         _ if value < 0 => Err(format!("the counter is {value} in the end, below its bound")),
         _ if (least..=most).contains(&value) => Ok(()),
@@ -360,12 +413,18 @@ mod tests {
 
     #[test]
     fn a_counter_is_held_to_what_was_said_and_to_what_may_have_been_done() {
-        let tally = Tally { answered: 3, refused: 0, sure: -990, perhaps: [5, 7] };
+        let tally = Tally { answered: vec![(0, 1, -900), (1, 2, -100), (0, 3, 10)], perhaps: [5, 7], ..Tally::default() };
         for (value, fits) in [(10, true), (15, true), (16, false), (3, true), (2, false), (-1, false)] {
-            assert_eq!(holds(value, tally).is_ok(), fits, "{value}");
+            assert_eq!(holds(value, &tally, None).is_ok(), fits, "{value}");
         }
-        let below = Tally { sure: -1010, ..tally };
-        assert!(holds(-5, below).unwrap_err().contains("below its bound"));
+        let below = Tally { answered: vec![(0, 1, -1010)], ..tally.clone() };
+        assert!(holds(-5, &below, None).unwrap_err().contains("below its bound"));
+        // Of data center 0, the last update can be lost; of data center 1, the only one.
+        for (dc, from_us, range) in [(0, 2, 0..=15), (1, 2, 3..=115), (1, 3, 3..=15)] {
+            for value in 0..200 {
+                assert_eq!(holds(value, &tally, Some(&Gone { dc, from_us })).is_ok(), range.contains(&value), "{dc} from {from_us}: {value}");
+            }
+        }
     }
 
     #[test]

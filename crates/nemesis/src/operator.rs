@@ -14,6 +14,9 @@ use tokio::time::Instant;
 /// How long a command may take.
 const COMMAND: Duration = Duration::from_secs(90);
 
+/// How long a data center is gone before an operator gives it up.
+const UNNOTICED: Duration = Duration::from_secs(2);
+
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -42,7 +45,7 @@ fn steps(episode: &Episode) -> Vec<(u64, Step)> {
             Act::Kill(_, lasts) | Act::Stop(_, lasts) | Act::Pause(_, lasts) | Act::Cut(_, lasts) => steps.push((from + lasts, Step::End(*act))),
             // They end by themselves: the node sees to that.
             Act::Slow(.., lasts) | Act::Clock(.., lasts) => steps.push((from + lasts, Step::End(*act))),
-            Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) => {}
+            Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) | Act::Lose(_) => {}
         }
     }
     steps.sort_by_key(|(at, _)| *at);
@@ -113,6 +116,14 @@ impl Operator {
                 self.ready().await?;
                 self.again(&["seats", "spread"]).await?;
             }
+            Act::Lose(dc) => {
+                let name = self.data_center(dc);
+                let gone = (0..self.processes.nodes.len()).filter(|index| self.processes.nodes[*index].config.data_center == name);
+                gone.collect::<Vec<_>>().into_iter().for_each(|index| self.processes.kill(index));
+                // The others notice, and go on as far as they can.
+                tokio::time::sleep(UNNOTICED).await;
+                self.again(&["dc", "lost", &name, "--yes"]).await?;
+            }
         }
         Ok(())
     }
@@ -126,7 +137,7 @@ impl Operator {
                 let _ = self.link("resume-link", ends).await;
                 Ok(())
             }
-            Act::Slow(..) | Act::Clock(..) | Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) => Ok(()),
+            Act::Slow(..) | Act::Clock(..) | Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) | Act::Lose(_) => Ok(()),
         }
     }
 
@@ -142,6 +153,7 @@ impl Operator {
             let statuses = statuses(&options, &self.processes.nodes).await;
             let away =
                 |gauge: &&rheostat_client::v1::Gauge| ["member_is_nobody", "member_is_learner"].contains(&gauge.name.as_str()) && gauge.value > 0.0;
+            // Nodes that were killed for good do not answer.
             let servers = statuses.iter().flatten().flat_map(|status| &status.replicas);
             let waited_for = servers.filter_map(|server| Some((server, server.gauges.iter().find(away)?))).next();
             let Some((server, gauge)) = waited_for else { return Ok(()) };

@@ -10,7 +10,7 @@ use rheostat_checkers::as_of;
 use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check, check_all};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::link::OUT_OF_REACH_FOR_LONG_US;
-use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::operation::{self, Dial, Level, Operation, Outcome};
 use rheostat_core::replica::{Execution, Outbox};
 use rheostat_core::slots::slot;
 use rheostat_core::store::StoreStats;
@@ -27,6 +27,9 @@ pub(crate) const SETTLE_LIMIT_US: u64 = 20_000_000;
 
 /// How long a step of a write takes at most whose messages and flushes are not slowed down any more, about.
 const STEP_US: u64 = 50_000;
+
+/// After so long whoever was refused for want of room asks again.
+const AGAIN_US: u64 = 1_000;
 
 /// How much longer, where a data center has died: it must have been silent for long before the others take parts of what it wrote.
 const LAST_WORDS_US: u64 = 2 * OUT_OF_REACH_FOR_LONG_US;
@@ -424,10 +427,19 @@ impl World<'_> {
         }
     }
 
-    /// What `server` answers to who asks it before all clients or after them: at once, but for the disk.
+    /// What `server` answers to who asks it before all clients or after them: at once, but for the disk. While it is busy it is asked again, for a while: counters have operations of their own, which can
+    /// take the one place that a plan leaves for those that wait.
     pub(crate) fn ask_alone(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
         let patience_us = if self.plan.cold > 0 { ANSWER_US } else { 0 };
-        self.ask_at(server, operation, patience_us)
+        let until_us = self.now_us + ANSWER_US;
+        loop {
+            let answer = self.ask_at(server, operation.clone(), patience_us);
+            let busy = matches!(answer, Some(Outcome::Failed(operation::Failure::Busy(_))));
+            if !busy || self.now_us >= until_us {
+                return answer;
+            }
+            self.run_until(self.now_us + AGAIN_US, |_| false);
+        }
     }
 
     /// Whether the first server of which that can be said holds more versions than `most` says of it. Nothing is said of a run with counters: beside them stand keys that

