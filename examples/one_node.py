@@ -17,7 +17,7 @@ class Node:
     """Stops with its `with` block. `resp` is its port, `admin` that of its metrics."""
 
     def __init__(self, program):
-        self.program = os.path.abspath(program)
+        self.program, self.owner = os.path.abspath(program), os.getpid()
         self.resp, self.admin = free_port(), free_port()
         self.folder = tempfile.TemporaryDirectory()
         self.process = None
@@ -41,8 +41,9 @@ class Node:
         return os.path.join(self.folder.name, name)
 
     def connect(self):
-        """A connection on which the node has answered that it serves: while its data are opened it says something else, and ends the connection then."""
-        while self.process.poll() is None:
+        """A connection on which the node has answered that it serves: while its data are opened it says something else."""
+        # Of another process' child nothing can be asked.
+        while os.getpid() != self.owner or self.process.poll() is None:
             try:
                 connection = socket.create_connection(("127.0.0.1", self.resp), timeout=600)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -94,8 +94,10 @@ def measure():
     print("| others | hot reads a second | half within | 99 % within | 99.9 % within | cold reads a second |\n|---|---|---|---|---|---|")
     for clients, pipeline in ((0, 1), (1, 1), (1, 16), (4, 16)):
         drop_caches()
-        stop, count = multiprocessing.Value("b", 0), multiprocessing.Value("q", 0)
-        others = [multiprocessing.Process(target=read_cold, args=(pipeline, stop, count, seed)) for seed in range(clients)]
+        # Who reads has the node from here; newer releases of Python would begin anew otherwise.
+        fork = multiprocessing.get_context("fork")
+        stop, count = fork.Value("b", 0), fork.Value("q", 0)
+        others = [fork.Process(target=read_cold, args=(pipeline, stop, count, seed)) for seed in range(clients)]
         for other in others:
             other.start()
         before = count.value
@@ -104,7 +106,7 @@ def measure():
         stop.value = 1
         for other in others:
             other.join()
-            assert other.exitcode == 0
+            assert other.exitcode == 0, other.exitcode
         what = f"{clients} × pipeline {pipeline}" if clients else "none"
         print(f"| {what} | {rate:.0f} | " + " | ".join(f"{each:.0f} us" for each in took) + f" | {read:.0f} |")
 
