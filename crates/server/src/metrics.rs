@@ -710,6 +710,15 @@ fn table() -> Vec<Metric> {
         metric!("cold_keys", Gauge, REPLICA, "Keys whose versions are on disk only.", |view, samples| {
             replicas(view, samples, |replica| replica.status.store.cold_keys as f64);
         }),
+        metric!(
+            "expiring_keys",
+            Gauge,
+            REPLICA,
+            "Keys in memory whose newest version has an expiry, be it past: an expired version is there until it is collected.",
+            |view, samples| {
+                replicas(view, samples, |replica| replica.status.store.expiring_keys as f64);
+            }
+        ),
         metric!("versions", Gauge, REPLICA, "Versions in memory.", |view, samples| {
             replicas(view, samples, |replica| replica.status.store.versions as f64);
         }),
