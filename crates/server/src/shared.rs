@@ -102,6 +102,8 @@ pub(crate) struct Shared {
     pub(crate) unfinished: Vec<AtomicUsize>,
     /// Partition servers that were opened since the start.
     pub(crate) opened: AtomicUsize,
+    /// Whether all of them are open, and clients are served.
+    pub(crate) serving: watch::Sender<bool>,
     _descriptors: Reserve,
     /// The disk under the data directory, if there is one.
     pub(crate) space: Option<Arc<Space>>,
@@ -188,6 +190,7 @@ impl Shared {
             budget,
             unfinished,
             opened: AtomicUsize::new(0),
+            serving: watch::Sender::new(false),
             _descriptors,
             space,
             cold: Cold::default(),
