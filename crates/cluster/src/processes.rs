@@ -107,7 +107,7 @@ impl Processes {
         let options = options(&self.description)?;
         let until = Instant::now() + patience;
         loop {
-            let lacks = lacks(&self.nodes, &statuses(&options, &self.nodes).await);
+            let lacks = lacks(&self.nodes, &statuses(&options, &self.nodes).await, |_, _| true);
             let Some((node, lack)) = self.nodes.iter().zip(lacks).find_map(|(node, lack)| Some((node, lack?))) else { return Ok(()) };
             let name = node.config.node.clone();
             self.check()?;

@@ -49,9 +49,9 @@ async fn status(options: Options) -> Result<v1::StatusResponse, String> {
     answer.map(|answer| answer.into_inner()).map_err(|error| error.message().to_owned())
 }
 
-/// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with the others, and the groups that its servers
+/// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with those others that it `needs`, by its name and theirs, and the groups that its servers
 /// belong to have a leader.
-pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>]) -> Vec<Option<String>> {
+pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>], needs: impl Fn(&str, &str) -> bool) -> Vec<Option<String>> {
     let leaders: BTreeSet<Group> =
         statuses.iter().flatten().flat_map(|status| groups(status).filter(|(_, leads)| *leads).map(|(group, _)| group)).collect();
     let lack = |(node, status): (&Planned, &Result<v1::StatusResponse, String>)| {
@@ -67,7 +67,10 @@ pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>])
         if let Some(failed) = status.replicas.iter().find(|replica| !replica.failed.is_empty()) {
             return Some(format!("partition {} of {}: {}", failed.partition, failed.keyspace, failed.failed));
         }
-        if let Some(peer) = status.peers.iter().find(|peer| !peer.connected && status.lost.iter().all(|lost| lost.data_center != peer.data_center)) {
+        let needed = |peer: &&v1::Peer| needs(&node.config.node, &peer.node);
+        if let Some(peer) =
+            status.peers.iter().filter(needed).find(|peer| !peer.connected && status.lost.iter().all(|lost| lost.data_center != peer.data_center))
+        {
             return Some(format!("not connected with {}", peer.node));
         }
         let headless = groups(status).find(|(group, _)| !leaders.contains(group));
