@@ -10,10 +10,13 @@ use tokio::task::JoinSet;
 /// How long one question to a node may take.
 const DEADLINE: Duration = Duration::from_secs(2);
 
+/// Where the password is looked for of which a cluster file has the digest only.
+const PASSWORD: &str = "RHEOSTAT_PASSWORD";
+
 /// How clients reach a cluster, but for the address.
 ///
 /// # Errors
-/// In words: the authority's certificate cannot be read.
+/// In words: the authority's certificate cannot be read, or the password is not said.
 pub fn options(description: &Description) -> Result<Options, String> {
     let tls = match &description.security.tls {
         None => None,
@@ -23,7 +26,13 @@ pub fn options(description: &Description) -> Result<Options, String> {
             Some(Tls { authority_pem, domain: None })
         }
     };
-    let password = description.security.password.as_ref().map(|password| password.0.clone());
+    let password = match &description.security.password {
+        None if description.security.password_sha256.is_some() => {
+            let said = std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+            Some(said.ok_or_else(|| format!("the cluster file has the password's digest only: say the password in {PASSWORD}"))?)
+        }
+        password => password.as_ref().map(|password| password.0.clone()),
+    };
     Ok(Options { password, tls, deadline: DEADLINE, connect_timeout: DEADLINE, ..Options::default() })
 }
 

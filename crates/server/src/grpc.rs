@@ -20,6 +20,7 @@ pub(crate) use store::Service as StoreService;
 
 use crate::config::Role;
 use crate::guard::NOWHERE;
+use crate::node_proof;
 use crate::opening::loading;
 use crate::router::Router;
 use crate::shared::Shared;
@@ -136,7 +137,7 @@ impl tonic::service::Interceptor for Authentication {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let header = request.metadata().get("authorization");
         let address = request.remote_addr().map_or(NOWHERE, |address| address.ip());
-        let caller = self.router.shared().authorize(address, header.map(|value| value.as_bytes()));
+        let caller = self.router.shared().authorize_caller_or_node(address, header.map(|value| value.as_bytes()));
         let caller = caller.map_err(|why| Status::unauthenticated(why.to_string()))?;
         if caller.as_ref().is_some_and(|rights| rights.role < self.needed) {
             return Err(denied(Denied::Role(self.needed)));
@@ -176,6 +177,17 @@ impl Shared {
     pub(crate) fn let_in(&self, address: IpAddr, user: Option<String>, password: &str) -> Result<Caller, Closed> {
         let from = (self.clocks.monotonic_us(), address);
         self.users().let_in(&self.guard, from, user.as_deref().map(str::as_bytes), password.as_bytes())
+    }
+
+    /// As [`Shared::authorize`], or another node of the cluster, which may do everything. Wrong proofs count as wrong passwords.
+    fn authorize_caller_or_node(&self, address: IpAddr, header: Option<&[u8]>) -> Result<Caller, Closed> {
+        let Some(shown) = header.filter(|_| self.users().are_asked()).and_then(node_proof::shown) else { return self.authorize(address, header) };
+        let shown = shown.ok_or(Closed::Malformed)?;
+        let now_us = self.clocks.monotonic_us();
+        self.guard.may_try(now_us, address).map_err(|_| Closed::Later)?;
+        let is = self.node_proof.as_ref().is_some_and(|proof| proof.is_of_a_node(&shown, self.clocks.physical_ms()));
+        self.guard.tried(now_us, address, is);
+        if is { Ok(None) } else { Err(Closed::Wrong) }
     }
 
     /// Lets in whom an `authorization` header from `address` shows to be a user, where there are passwords.

@@ -350,7 +350,7 @@ impl Node {
         &self.router
     }
 
-    /// Takes from `config` what can change while the node runs: users and their passwords, `security.password` among them (not whether there is one), and the certificate, key and authority in their files.
+    /// Takes from `config` what can change while the node runs: users and their passwords, the default one's among them (not whether there is one), and the certificate, key and authority in their files.
     /// Connections of users that are gone, or have another password, must show one again; TLS connections stay as they are.
     ///
     /// # Errors
@@ -360,8 +360,9 @@ impl Node {
         let mut told = lock(&self.config);
         let mut next = told.clone();
         next.users = config.users.clone();
-        if next.security.password.is_some() && config.security.password.is_some() {
+        if next.security.has_password() && config.security.has_password() {
             next.security.password = config.security.password.clone();
+            next.security.password_sha256 = config.security.password_sha256.clone();
         }
         // Rights are told by the numbers of the keyspaces that run.
         next.validate().map_err(StartError::Config)?;
@@ -370,7 +371,7 @@ impl Node {
             (Some(identity), Some(files)) => identity.renew(files).map_err(StartError::Tls)?,
             _ => Renewed::default(),
         };
-        let users = (&next.users, &next.security.password) != (&told.users, &told.security.password);
+        let users = (&next.users, next.security.digest()) != (&told.users, told.security.digest());
         if users {
             shared.change_users(&next);
         }

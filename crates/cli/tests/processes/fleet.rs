@@ -258,6 +258,33 @@ fn nodes_are_restarted_one_after_the_other_and_one_data_center_alone() {
     assert!(text(&fleet.shell(0, "get k\n").stdout).contains('v'));
 }
 
+/// Nodes need nobody's password in clear: consoles ask with what nodes share, and whoever starts a fleet says the password.
+#[test]
+fn a_cluster_file_may_have_the_digest_of_a_password_only() {
+    // Of "abc".
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let fleet = Fleet::new(
+        &format!(
+            "in_memory = true\n[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[security]\npassword_sha256 = \"{digest}\"\ncluster_password = \"we are one\"\n"
+        ),
+        2,
+    );
+    let up =
+        |password: &str| fleet.command(&["ctl", "cluster", "up", "fleet.toml", "--wait", "20"]).env("RHEOSTAT_PASSWORD", password).output().unwrap();
+    let unsaid = up("");
+    assert!(!unsaid.status.success() && text(&unsaid.stderr).contains("say the password in RHEOSTAT_PASSWORD"), "{}", text(&unsaid.stderr));
+    assert!(processes(&fleet).values().all(Option::is_none), "nothing was started");
+    let said = up("abc");
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let status = |password: &str| {
+        let address = format!("127.0.0.1:{}", fleet.base + 1);
+        fleet.command(&["ctl", "-a", &address, "status"]).env("RHEOSTAT_PASSWORD", password).output().unwrap()
+    };
+    let well = status("abc");
+    assert!(well.status.success() && text(&well.stdout).contains("all is well"), "{}{}", text(&well.stdout), text(&well.stderr));
+    assert!(!status(digest).status.success(), "the digest is no password");
+}
+
 /// One data center after the other, as docs/splitting.md says: until the last one, they refuse each other.
 #[test]
 fn a_cluster_file_s_partitions_are_split_one_data_center_after_the_other() {
