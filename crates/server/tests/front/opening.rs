@@ -2,6 +2,7 @@
 
 use crate::tls::issue;
 use crate::{alone, with_tls};
+use rheostat_client::{Client, Error, Options};
 use rheostat_server::config::{NodeConfig, Secret};
 use rheostat_server::node::{Listeners, Node};
 use std::net::SocketAddr;
@@ -155,6 +156,14 @@ async fn grpc_is_unavailable_while_data_is_opened() {
     config.security.password = Some(Secret("long enough to be one".into()));
     let (starting, addresses) = start(&config);
     let channel = Channel::from_shared(format!("http://{}", addresses.grpc.unwrap())).unwrap().connect().await.unwrap();
+    let client = |deadline_ms| {
+        let deadline = Duration::from_millis(deadline_ms);
+        let password = Some("long enough to be one".into());
+        Client::connect_with(Options { password, deadline, ..Options::new([addresses.grpc.unwrap().to_string()]) })
+    };
+    // The Rust client waits for it, for its deadline at most.
+    let waits = tokio::spawn(client(60_000));
+    assert!(matches!(client(1).await, Err(Error::Unreachable(why)) if why.contains("LOADING this node is opening its data: ")));
     let mut admin = rheostat_proto::v1::admin_client::AdminClient::new(channel.clone());
     let mut health = HealthClient::new(channel);
     let status = |password: &str| {
@@ -188,5 +197,7 @@ async fn grpc_is_unavailable_while_data_is_opened() {
     for service in ["", "rheostat.v1.Store", "rheostat.v1.Counters", "rheostat.v1.Admin"] {
         assert_eq!(asked(service).await, tonic_health::pb::health_check_response::ServingStatus::Serving, "{service}");
     }
+    let waited = waits.await.unwrap().expect("it is served when the node is open");
+    assert_eq!(waited.topology().node, "a1");
     starting.await.unwrap().shutdown().await;
 }
