@@ -50,6 +50,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("cassandra.user", r#""rheostat""#),
     ("cassandra.password", r#""a secret""#),
     ("security.password", r#""a long secret""#),
+    ("security.password_sha256", r#""2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b""#),
     ("security.cluster_password", r#""another one""#),
     ("security.token_key_file", r#""token.key""#),
     ("security.tls.certificate", r#""node.pem""#),

@@ -57,6 +57,7 @@ use bytes::Bytes;
 use route::Routes;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use v1::admin_client::AdminClient;
@@ -65,6 +66,12 @@ use v1::store_client::StoreClient;
 
 /// How much longer than the server the client waits, so that the server's reason for a timeout arrives.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// What a node says, before why, that opens its data and serves nothing yet.
+const LOADING: &str = "LOADING ";
+
+/// Between two questions to it whether it serves.
+const OPENING_PAUSE: Duration = Duration::from_millis(50);
 
 /// A client of one data center. Clones share their connections.
 #[derive(Clone)]
@@ -90,7 +97,7 @@ impl Client {
         Client::connect_with(Options::new(addresses)).await
     }
 
-    /// Connects to the first of the options' addresses that answers, and asks it for the cluster's topology.
+    /// Connects to the first of the options' addresses that answers, and asks it for the cluster's topology. A node that opens its data is asked again, until the options' deadline, if no other serves.
     ///
     /// # Errors
     /// None answers, or an address, the password or the certificate is malformed. The error names every address that was tried.
@@ -105,20 +112,29 @@ impl Client {
                 Some(value.map_err(|_| Error::Refused("the password has characters that no header can carry".into()))?)
             }
         };
-        let mut tried = Vec::new();
-        for address in &options.addresses {
-            match introduce(&options, &password, address).await {
-                Ok((channel, topology)) => {
-                    let routes = Routes::new(&topology, address, channel.clone())?;
-                    return Ok(Client { shared: Arc::new(Shared { options, password, routes, topology, home: channel }) });
+        let until = Instant::now() + options.deadline;
+        loop {
+            let (mut tried, mut opens) = (Vec::new(), false);
+            for address in &options.addresses {
+                match introduce(&options, &password, address).await {
+                    Ok((channel, topology)) => {
+                        let routes = Routes::new(&topology, address, channel.clone())?;
+                        return Ok(Client { shared: Arc::new(Shared { options, password, routes, topology, home: channel }) });
+                    }
+                    Err(error @ (Error::Refused(_) | Error::Unauthenticated(_))) => return Err(error),
+                    Err(error) => {
+                        opens |= matches!(&error, Error::Unreachable(why) if why.starts_with(LOADING));
+                        tried.push(format!("{address}: {error}"));
+                    }
                 }
-                Err(error @ (Error::Refused(_) | Error::Unauthenticated(_))) => return Err(error),
-                Err(error) => tried.push(format!("{address}: {error}")),
             }
-        }
-        match tried.is_empty() {
-            true => Err(Error::Refused("no address to connect to".into())),
-            false => Err(Error::Unreachable(tried.join("; "))),
+            if tried.is_empty() {
+                return Err(Error::Refused("no address to connect to".into()));
+            }
+            if !opens || Instant::now() + OPENING_PAUSE >= until {
+                return Err(Error::Unreachable(tried.join("; ")));
+            }
+            tokio::time::sleep(OPENING_PAUSE).await;
         }
     }
 

@@ -5,13 +5,13 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::v1::store_client::StoreClient;
 use crate::way::Way;
-use crate::{Client, Dial, GRACE, Level, v1};
+use crate::{Client, Dial, GRACE, LOADING, Level, OPENING_PAUSE, v1};
 use bytes::Bytes;
 use rheostat_proto::dial::{dial_out, level_in};
 use std::fmt;
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 /// A connection to a node's store.
 pub(crate) type Store = StoreClient<Channel>;
@@ -509,7 +509,7 @@ impl Session {
     }
 
     /// Makes one call for `key`, with what is to be said of the session: at its partition's owner, at a later try at another node. A node to which no
-    /// connection can be made is passed over, since it has been sent nothing.
+    /// connection can be made is passed over, since it has been sent nothing; so is one that opens its data, which has done nothing. If no other serves, it is asked again.
     pub(crate) async fn send<R, F: Future<Output = Result<Response<R>, Status>>>(
         &self,
         key: &[u8],
@@ -540,21 +540,28 @@ impl Session {
     ) -> Result<R, Error> {
         let nodes = self.client.nodes(key);
         let mut failure = Error::Unreachable("no node is known".into());
-        for index in 0..nodes.len() {
-            let node = nodes[(tries.failed as usize + index) % nodes.len()];
-            let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
-            let context = v1::Context { keyspace: self.keyspace.clone(), session: token.to_owned(), deadline_ms };
-            match tokio::time::timeout(tries.left() + GRACE, self.way.there_and_back(call(node, context)?)).await {
-                Ok(Ok(reply)) => return Ok(reply.into_inner()),
-                Ok(Err(status)) if is_unsent(&status) => {
-                    self.client.avoid(node);
-                    failure = status.into();
+        loop {
+            let mut opens = false;
+            for index in 0..nodes.len() {
+                let node = nodes[(tries.failed as usize + index) % nodes.len()];
+                let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
+                let context = v1::Context { keyspace: self.keyspace.clone(), session: token.to_owned(), deadline_ms };
+                match tokio::time::timeout(tries.left() + GRACE, self.way.there_and_back(call(node, context)?)).await {
+                    Ok(Ok(reply)) => return Ok(reply.into_inner()),
+                    Ok(Err(status)) if is_unsent(&status) || is_opening(&status) => {
+                        opens |= is_opening(&status);
+                        self.client.avoid(node);
+                        failure = status.into();
+                    }
+                    Ok(Err(status)) => return Err(status.into()),
+                    Err(_) => return Err(Error::Timeout("the server did not answer in time".into())),
                 }
-                Ok(Err(status)) => return Err(status.into()),
-                Err(_) => return Err(Error::Timeout("the server did not answer in time".into())),
             }
+            if !opens || tries.left() <= OPENING_PAUSE {
+                return Err(failure);
+            }
+            tokio::time::sleep(OPENING_PAUSE).await;
         }
-        Err(failure)
     }
 }
 
@@ -568,6 +575,11 @@ fn is_unsent(status: &Status) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// Whether the node opens its data, and has done nothing.
+fn is_opening(status: &Status) -> bool {
+    status.code() == Code::Unavailable && status.message().starts_with(LOADING)
 }
 
 /// The tries of one operation.

@@ -6,6 +6,8 @@ use crate::pid_file::Running;
 use crate::place::{Down, Piece, Place, Up};
 use crate::ready::{lacks, options, statuses};
 use crate::remote::{Remote, SSH_PATIENCE, is_remote};
+use rheostat_client::Options;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -49,22 +51,26 @@ pub struct Member {
 /// What came of starting a node: its process, and whether that ran already.
 pub type Begun = (Running, bool);
 
-/// Something that happens to a node while the fleet is started.
+/// Something that happens to a node while the fleet is started, or started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Its process was ended, or there was none.
+    Down(Down),
     /// Its process runs.
     Begun(Begun),
     /// It serves.
     Ready,
 }
 
-/// All nodes of a cluster file.
+/// The nodes of a cluster file: all of them, or those that were chosen.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     /// The cluster.
     pub description: Description,
-    /// Its nodes.
+    /// The nodes that are meant.
     pub members: Vec<Member>,
+    /// All nodes.
+    nodes: Vec<Planned>,
     program: PathBuf,
 }
 
@@ -194,10 +200,36 @@ impl Fleet {
             let text = toml::to_string(&planned.config).map_err(|error| error.to_string())?;
             members.push(Member { planned, text, access });
         }
-        Ok(Fleet { description, members, program: program.to_owned() })
+        let nodes = members.iter().map(|member: &Member| member.planned.clone()).collect();
+        Ok(Fleet { description, members, nodes, program: program.to_owned() })
     }
 
-    /// What [`Fleet::up`] (with `up`) or [`Fleet::down`] would run, as lines for a shell.
+    /// The nodes among them that are of `data_center` and called `node`, where these are given.
+    ///
+    /// # Errors
+    /// In words: there is none.
+    pub fn only(mut self, data_center: Option<&str>, node: Option<&str>) -> Result<Fleet, String> {
+        let listed = |names: &mut dyn Iterator<Item = &String>| names.map(String::as_str).collect::<Vec<_>>().join(", ");
+        let data_centers = || self.description.data_centers.iter().map(|data_center| &data_center.name);
+        if let Some(name) = data_center
+            && !data_centers().any(|known| known == name)
+        {
+            return Err(format!("there is no data center {name}; there are: {}", listed(&mut data_centers())));
+        }
+        let within = |planned: &Planned| data_center.is_none_or(|name| planned.config.data_center == name);
+        self.members.retain(|member| within(&member.planned) && node.is_none_or(|name| member.name() == name));
+        if self.members.is_empty() {
+            let place = data_center.map(|name| format!(" in {name}")).unwrap_or_default();
+            let names = listed(&mut self.nodes.iter().filter(|planned| within(planned)).map(|planned| &planned.config.node));
+            return Err(match node {
+                Some(node) => format!("there is no node {node}{place}; there are: {names}"),
+                None => format!("there is no node{place}"),
+            });
+        }
+        Ok(self)
+    }
+
+    /// What [`Fleet::up`] (with `up`) or [`Fleet::down`] would run, as lines for a shell, in the order of the nodes.
     pub fn dry_run(&self, up: bool) -> Vec<String> {
         let line = |member: &Member| match (&member.access, up) {
             (Access::There(remote), true) => format!("{} < {}.toml", remote.line(&["up"]), member.name()),
@@ -212,7 +244,7 @@ impl Fleet {
         self.members.iter().map(line).collect()
     }
 
-    /// Starts every node that does not run, all at the same time, and waits until all serve; says through `event` what happens to which node.
+    /// Starts every node that does not run, all at the same time, and waits until all serve and are connected with each other; says through `event` what happens to which node.
     ///
     /// # Errors
     /// In words: the nodes that do not start, or what is missing after `patience`. What runs is left running.
@@ -234,22 +266,38 @@ impl Fleet {
         if !failed.is_empty() {
             return Err(failed.join("\n"));
         }
-        let planned: Vec<Planned> = self.members.iter().map(|member| member.planned.clone()).collect();
-        let mut ready = vec![false; planned.len()];
+        let chosen: BTreeSet<&str> = self.members.iter().map(Member::name).collect();
+        let needs = |node: &str, peer: &str| chosen.contains(node) && chosen.contains(peer);
+        self.wait(&self.members, &options, patience, needs, event).await
+    }
+
+    /// Waits until `members` serve, connected with those that they `need`.
+    async fn wait(
+        &self,
+        members: &[Member],
+        options: &Options,
+        patience: Duration,
+        needs: impl Fn(&str, &str) -> bool,
+        mut event: impl FnMut(&Planned, Event),
+    ) -> Result<(), String> {
+        let mut ready = vec![false; members.len()];
         let (until, mut look) = (Instant::now() + patience, Instant::now() + LOOK);
         loop {
-            let lacks = lacks(&planned, &statuses(&options, &planned).await);
+            // All are asked: one that is not waited for may lead a group.
+            let mut lacks = lacks(&self.nodes, &statuses(options, &self.nodes).await, &needs);
+            let place = |member: &Member| self.nodes.iter().position(|node| node.config.node == member.name());
+            let lacks: Vec<Option<String>> = members.iter().map(|member| lacks[place(member)?].take()).collect();
             for (index, lack) in lacks.iter().enumerate() {
                 if lack.is_none() && !std::mem::replace(&mut ready[index], true) {
-                    event(&planned[index], Event::Ready);
+                    event(&members[index].planned, Event::Ready);
                 }
             }
-            let Some((member, lack)) = self.members.iter().zip(&lacks).find_map(|(member, lack)| Some((member, lack.as_ref()?))) else {
+            let Some((member, lack)) = members.iter().zip(&lacks).find_map(|(member, lack)| Some((member, lack.as_ref()?))) else {
                 return Ok(());
             };
             let over = Instant::now() >= until;
             if over || Instant::now() >= look {
-                self.check_running(&lacks).await?;
+                Fleet::check_running(members, &lacks).await?;
                 look = Instant::now() + LOOK;
             }
             if over {
@@ -259,9 +307,28 @@ impl Fleet {
         }
     }
 
+    /// Ends every node and starts it again with what the file says now, one after the other: each serves, and is connected with those with which it was before, when the next one's turn comes. One that did
+    /// not run is started. With `kill`, one that does not end in time is killed.
+    ///
+    /// # Errors
+    /// In words: the first node that does not end or start, or what it lacks after `patience`. Those after it are as they were.
+    pub async fn restart(&self, patience: Duration, kill: bool, mut event: impl FnMut(&Planned, Event)) -> Result<(), String> {
+        let options = options(&self.description)?;
+        for member in &self.members {
+            let before = statuses(&options, std::slice::from_ref(&member.planned)).await.pop();
+            let peers = before.into_iter().flatten().flat_map(|status| status.peers).filter(|peer| peer.connected);
+            let connected: BTreeSet<String> = peers.map(|peer| peer.node).collect();
+            event(&member.planned, Event::Down(member.down(kill).await.map_err(|why| member.in_words(why))?));
+            event(&member.planned, Event::Begun(member.up(&self.program).await.map_err(|why| member.in_words(why))?));
+            let needs = |node: &str, peer: &str| node == member.name() && connected.contains(peer);
+            self.wait(std::slice::from_ref(member), &options, patience, needs, &mut event).await?;
+        }
+        Ok(())
+    }
+
     /// An error if a node that lacks something has no process any more.
-    async fn check_running(&self, lacks: &[Option<String>]) -> Result<(), String> {
-        for (member, _) in self.members.iter().zip(lacks).filter(|(_, lack)| lack.is_some()) {
+    async fn check_running(members: &[Member], lacks: &[Option<String>]) -> Result<(), String> {
+        for (member, _) in members.iter().zip(lacks).filter(|(_, lack)| lack.is_some()) {
             if member.running().await?.is_none() {
                 let (sender, mut receiver) = mpsc::channel(PIECES);
                 member.send_log(10, false, &sender).await?;

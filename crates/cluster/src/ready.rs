@@ -10,10 +10,13 @@ use tokio::task::JoinSet;
 /// How long one question to a node may take.
 const DEADLINE: Duration = Duration::from_secs(2);
 
+/// Where the password is looked for of which a cluster file has the digest only.
+const PASSWORD: &str = "RHEOSTAT_PASSWORD";
+
 /// How clients reach a cluster, but for the address.
 ///
 /// # Errors
-/// In words: the authority's certificate cannot be read.
+/// In words: the authority's certificate cannot be read, or the password is not said.
 pub fn options(description: &Description) -> Result<Options, String> {
     let tls = match &description.security.tls {
         None => None,
@@ -23,7 +26,13 @@ pub fn options(description: &Description) -> Result<Options, String> {
             Some(Tls { authority_pem, domain: None })
         }
     };
-    let password = description.security.password.as_ref().map(|password| password.0.clone());
+    let password = match &description.security.password {
+        None if description.security.password_sha256.is_some() => {
+            let said = std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+            Some(said.ok_or_else(|| format!("the cluster file has the password's digest only: say the password in {PASSWORD}"))?)
+        }
+        password => password.as_ref().map(|password| password.0.clone()),
+    };
     Ok(Options { password, tls, deadline: DEADLINE, connect_timeout: DEADLINE, ..Options::default() })
 }
 
@@ -49,9 +58,9 @@ async fn status(options: Options) -> Result<v1::StatusResponse, String> {
     answer.map(|answer| answer.into_inner()).map_err(|error| error.message().to_owned())
 }
 
-/// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with the others, and the groups that its servers
+/// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with those others that it `needs`, by its name and theirs, and the groups that its servers
 /// belong to have a leader.
-pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>]) -> Vec<Option<String>> {
+pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>], needs: impl Fn(&str, &str) -> bool) -> Vec<Option<String>> {
     let leaders: BTreeSet<Group> =
         statuses.iter().flatten().flat_map(|status| groups(status).filter(|(_, leads)| *leads).map(|(group, _)| group)).collect();
     let lack = |(node, status): (&Planned, &Result<v1::StatusResponse, String>)| {
@@ -67,7 +76,10 @@ pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>])
         if let Some(failed) = status.replicas.iter().find(|replica| !replica.failed.is_empty()) {
             return Some(format!("partition {} of {}: {}", failed.partition, failed.keyspace, failed.failed));
         }
-        if let Some(peer) = status.peers.iter().find(|peer| !peer.connected && status.lost.iter().all(|lost| lost.data_center != peer.data_center)) {
+        let needed = |peer: &&v1::Peer| needs(&node.config.node, &peer.node);
+        if let Some(peer) =
+            status.peers.iter().filter(needed).find(|peer| !peer.connected && status.lost.iter().all(|lost| lost.data_center != peer.data_center))
+        {
             return Some(format!("not connected with {}", peer.node));
         }
         let headless = groups(status).find(|(group, _)| !leaders.contains(group));

@@ -12,6 +12,7 @@
 //! - [`sla`]: service levels: what a read is to give within which time, from best to least.
 //! - [`operation`]: what a user asks for and what comes back, [`counter`] of counters; [`session`] and the signed [`token`] that carries one.
 //! - [`reserved`]: keys that no user can name.
+//! - [`gauge`]: the numbers that a server tells of itself, as they are declared for status and metrics.
 //! - [`moment`]: times in the past, as users write them.
 //! - [`rollback`]: back to a time in the past, in all data centers; [`glob`]: patterns of keys.
 //! - [`agenda`]: what happens next in virtual time.
@@ -20,6 +21,7 @@ pub mod agenda;
 pub mod counter;
 pub mod export;
 pub mod feed;
+pub mod gauge;
 pub mod glob;
 #[cfg(target_arch = "wasm32")]
 mod hmac;

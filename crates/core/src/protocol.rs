@@ -14,6 +14,7 @@
 //! - messages within a data center arrive in order or not at all (a broken connection loses some);
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
+use crate::gauge::Gauge;
 use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
 use crate::operation::{Change, Groups, Guard, Level, Outcome, Quorum, Strategy, TestWrite};
 use crate::planted::Planted;
@@ -305,6 +306,8 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// What else it says of itself.
     const CARD: Card;
+    /// The numbers that it tells of itself.
+    const GAUGES: &'static [&'static [Gauge]];
     /// The bugs that can be planted in it.
     const PLANTED: &'static [&'static str];
 
@@ -465,7 +468,7 @@ pub trait Protocol: Sized + Send + 'static {
         None
     }
 
-    /// Numbers for `status` and metrics: (name, value).
+    /// The numbers that [`Protocol::GAUGES`] declares, by name and in that order.
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)>;
 
     /// The latest operations with a bound on how long they may take, where the protocol keeps bounds ([`Protocol::KEEPS_BOUNDS`]); the oldest first, not more than some dozens.

@@ -108,6 +108,8 @@ pub struct StoreStats {
     pub log_bytes: u64,
     /// Keys whose chain is on disk only.
     pub cold_keys: u64,
+    /// Keys in memory whose newest version has an expiry, be it past: an expired version is there until it is collected.
+    pub expiring_keys: u64,
 }
 
 /// Which versions nobody can ask for any more, by the protocol's word.

@@ -18,7 +18,7 @@ pub mod rights;
 mod sealed;
 pub mod state;
 
-pub use counting::{Counting, Setup};
+pub use counting::{Counting, GAUGES, Setup};
 pub use definition::{Definition, Incarnation};
 pub use options::{Options, Rebalance};
 pub use state::{Refusal, Row, State};

@@ -10,6 +10,7 @@ mod configuration;
 mod first;
 mod frame;
 mod front;
+pub mod gauges;
 mod log;
 mod member;
 mod message;

@@ -304,7 +304,7 @@ impl Standing {
         }
     }
 
-    /// What an operator sees of it.
+    /// What an operator sees of it: what [`crate::gauges::STANDING`] declares.
     pub fn gauges(&self, member: &Member) -> [(&'static str, f64); 7] {
         let configuration = member.configuration();
         let committed = member.raft.raft_log.committed;

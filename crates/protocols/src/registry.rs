@@ -1,5 +1,6 @@
 //! The one list of protocols. A protocol is added by its folder and one line here.
 
+use rheostat_core::gauge::Gauge;
 use rheostat_core::operation::Level;
 use rheostat_core::protocol::{Card, Client, Protocol, Span};
 use rheostat_core::session::Session;
@@ -40,6 +41,8 @@ pub struct ProtocolInfo {
     pub card: Card,
     /// How long its code is.
     pub lines: Lines,
+    /// The numbers that it tells of itself.
+    pub gauges: &'static [&'static [Gauge]],
     /// The bugs that can be planted in it.
     pub planted: &'static [&'static str],
 }
@@ -97,6 +100,7 @@ macro_rules! protocols {
                 siblings: <<$protocol as Protocol>::Cut as Cut<_>>::SIBLINGS,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),
+                gauges: <$protocol>::GAUGES,
                 planted: <$protocol>::PLANTED,
             }),*]
         }

@@ -2,6 +2,7 @@
 
 use crate::tree::{Aggregate, PERSIST_BUSY_US, Share, Tree};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::gauge::{Gauge, Metric};
 use rheostat_core::ids::{Now, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::protocol::{Protocol, Step};
@@ -17,6 +18,33 @@ pub(crate) const STABILIZE: u8 = 1;
 pub(crate) const PERSIST: u8 = 2;
 /// The first timer that is a protocol's own.
 pub(crate) const OWN_TIMER: u8 = 3;
+
+/// What several protocols tell of themselves.
+pub(crate) const STABLE_LAG: Gauge = Gauge::status(
+    "stable_lag_ms",
+    "How far what every reader here sees of the slowest other data center is behind this server's physical clock; rheostat_visibility_lag_seconds has each data center's.",
+);
+pub(crate) const HELD: Metric = Metric::gauges(
+    "held_requests",
+    "until",
+    "Requests that this server holds: until what their session or snapshot has seen is here (past), or until its own clock has come so far (clock).",
+);
+pub(crate) const HELD_SESSIONS: Gauge = Gauge::of(
+    HELD,
+    "past",
+    "held_sessions",
+    "Requests that wait until what their session has seen is here: of sessions that moved, and slices of transactions.",
+);
+pub(crate) const UNDER_WAY: Gauge =
+    Gauge::metric("transactions_under_way", "transactions_under_way", "Read-only transactions that this server coordinates now.");
+pub(crate) const SECOND_ROUNDS: Metric =
+    Metric { name: "transaction_second_rounds_total", counts: true, label: None, help: "Read-only transactions that took a second round." };
+pub(crate) const CHECKS: Metric = Metric {
+    name: "dependency_checks_total",
+    counts: true,
+    label: None,
+    help: "Dependencies of versions of other data centers that were asked of this data center's servers.",
+};
 
 /// How long the result may wait on its way to disk while nobody asks anything, in microseconds: nothing is written then that it would let go.
 const PERSIST_PUT_OFF_US: u64 = 30_000_000;

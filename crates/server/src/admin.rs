@@ -5,9 +5,11 @@
 //! - `GET /ready`: 200 while every partition server of this node can serve, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
 //! - Everything else: the [`crate::console`], if the configuration has it.
 
+use crate::connection::stream::Stream;
 use crate::console::{Caller, Console};
-use crate::descriptors;
+use crate::descriptors::{self, Place};
 use crate::metrics::{self, View};
+use crate::opening::opening;
 use crate::router::Router;
 use crate::shared::Shared;
 use crate::space::FULL;
@@ -24,7 +26,6 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -53,15 +54,15 @@ pub(crate) trait Door: Send + Sync + 'static {
     /// Connections at once; beyond, one is closed at once.
     const MOST: usize;
 
-    /// Talks to one client until either has had enough.
-    fn converse(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send, caller: Caller) -> impl Future<Output = io::Result<()>> + Send;
+    /// Talks to one client until either has had enough. `place` is let go with the connection.
+    fn converse(self: Arc<Self>, stream: Stream, caller: Caller, place: Place) -> impl Future<Output = io::Result<()>> + Send;
 }
 
 impl<S: Site> Door for S {
     const NAME: &str = "admin port";
     const MOST: usize = CONNECTIONS;
 
-    async fn converse(self: Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin + Send, caller: Caller) -> io::Result<()> {
+    async fn converse(self: Arc<Self>, stream: Stream, caller: Caller, _place: Place) -> io::Result<()> {
         let answer = service_fn(move |request: Request<Incoming>| {
             let site = self.clone();
             async move { Ok::<_, Infallible>(site.answer(caller, request).await) }
@@ -84,6 +85,12 @@ struct Served {
 
 impl Site for Served {
     async fn answer(self: Arc<Self>, caller: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let shared = self.router.shared();
+        if !*shared.serving.borrow() {
+            // Who looks after processes must not take it for one that hangs.
+            let status = if request.uri().path() == "/health" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            return text(status, format!("{}\n", opening(shared)));
+        }
         match request.uri().path() {
             "/metrics" | "/health" | "/ready" => answer(&self.router, caller.address, &request).await,
             _ => self.console.answer(caller, request).await,
@@ -99,20 +106,25 @@ pub(crate) fn owned(shared: &Shared) -> usize {
 /// Serves metrics, health and the console at `listener` until `stopping` is done; then closes the connections.
 pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
     let served = Served { console: Arc::new(Console::new(router.clone())), router };
-    accept(listener, Arc::new(served), tls, stopping).await;
+    drop(accept(listener, Arc::new(served), tls, stopping).await);
 }
 
-/// Has `door` answer what comes to `listener`, until `stopping` is done; then closes the connections.
-pub(crate) async fn accept<D: Door>(listener: TcpListener, door: Arc<D>, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
+/// Has `door` answer what comes to `listener`, until `stopping` is done; returns the conversations that go on, which end when that is dropped.
+pub(crate) async fn accept<D: Door>(
+    listener: TcpListener,
+    door: Arc<D>,
+    tls: Option<Arc<ServerConfig>>,
+    stopping: impl Future<Output = ()> + Send,
+) -> JoinSet<()> {
     let places = Arc::new(Semaphore::new(D::MOST));
     let acceptor = tls.map(TlsAcceptor::from);
-    // Dropped with this function, which ends the connections.
     let mut connections = JoinSet::new();
     tokio::pin!(stopping);
     loop {
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
-            () = &mut stopping => return,
+            biased;
+            () = &mut stopping => return connections,
             accepted = listener.accept() => accepted,
         };
         let (stream, address) = match accepted {
@@ -130,14 +142,14 @@ pub(crate) async fn accept<D: Door>(listener: TcpListener, door: Arc<D>, tls: Op
         let (door, acceptor) = (door.clone(), acceptor.clone());
         let caller = Caller { address: address.ip(), encrypted: acceptor.is_some() };
         connections.spawn(async move {
-            let _places = (place, descriptor);
+            let _place = place;
             // What goes wrong on one connection concerns its client only.
             let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
                 match acceptor {
-                    None => door.converse(stream, caller).await,
+                    None => door.converse(Stream::Plain(stream), caller, descriptor).await,
                     Some(acceptor) => {
                         let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
-                        door.converse(stream, caller).await
+                        door.converse(Stream::Tls(Box::new(stream)), caller, descriptor).await
                     }
                 }
             })

@@ -20,6 +20,8 @@ pub(crate) use store::Service as StoreService;
 
 use crate::config::Role;
 use crate::guard::NOWHERE;
+use crate::node_proof;
+use crate::opening::loading;
 use crate::router::Router;
 use crate::shared::Shared;
 use crate::users::{Caller, Closed, Denied};
@@ -35,9 +37,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
+use tonic::server::NamedService;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::{Request, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
 
 /// How often an idle connection is probed; one whose client is gone is closed.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -45,21 +51,31 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// Requests under way on one connection.
 const STREAMS_PER_CONNECTION: u32 = 1024;
 
+/// What the health service says.
+#[derive(Clone, Default)]
+pub(crate) struct Health(HealthReporter);
+
+impl Health {
+    /// The node as a whole, and each of its services, serves or does not.
+    pub(crate) async fn say(&self, serves: bool) {
+        let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in ["", StoreServer::<store::Service>::NAME, CountersServer::<counters::Service>::NAME, AdminServer::<admin::Service>::NAME] {
+            self.0.set_service_status(service, status).await;
+        }
+    }
+}
+
 /// Serves gRPC at `listener` until `stopping` is done; then lets what is under way finish, for the configured time at most.
 ///
 /// # Errors
 /// The listener fails.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    tls: Option<Arc<ServerConfig>>,
+    (tls, health): (Option<Arc<ServerConfig>>, Health),
     stopping: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let limits = router.limits().clone();
-    let (health_reporter, health) = tonic_health::server::health_reporter();
-    health_reporter.set_serving::<StoreServer<store::Service>>().await;
-    health_reporter.set_serving::<CountersServer<counters::Service>>().await;
-    health_reporter.set_serving::<AdminServer<admin::Service>>().await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -78,7 +94,7 @@ pub async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE));
     let routes = server
-        .add_service(health)
+        .add_service(HealthServer::new(HealthService::from_health_reporter(health.0.clone())))
         .add_service(InterceptedService::new(newer, check(Role::Read)))
         .add_service(InterceptedService::new(older, check(Role::Read)))
         .add_service(InterceptedService::new(store, check(Role::Read)))
@@ -97,8 +113,7 @@ pub async fn serve(
         result = &mut serving => return result.map_err(io::Error::other),
         () = stopping => {}
     }
-    health_reporter.set_not_serving::<StoreServer<store::Service>>().await;
-    health_reporter.set_not_serving::<CountersServer<counters::Service>>().await;
+    health.say(false).await;
     stop.send_replace(true);
     match tokio::time::timeout(Duration::from_millis(limits.stop_timeout_ms), serving).await {
         Ok(result) => result.map_err(io::Error::other),
@@ -122,13 +137,17 @@ impl tonic::service::Interceptor for Authentication {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let header = request.metadata().get("authorization");
         let address = request.remote_addr().map_or(NOWHERE, |address| address.ip());
-        let caller = self.router.shared().authorize(address, header.map(|value| value.as_bytes()));
+        let caller = self.router.shared().authorize_caller_or_node(address, header.map(|value| value.as_bytes()));
         let caller = caller.map_err(|why| Status::unauthenticated(why.to_string()))?;
         if caller.as_ref().is_some_and(|rights| rights.role < self.needed) {
             return Err(denied(Denied::Role(self.needed)));
         }
         if let Some(from) = request.remote_addr() {
             self.known.mark(from);
+        }
+        let shared = self.router.shared();
+        if !*shared.serving.borrow() {
+            return Err(Status::unavailable(loading(shared)));
         }
         request.extensions_mut().insert(caller);
         Ok(request)
@@ -158,6 +177,17 @@ impl Shared {
     pub(crate) fn let_in(&self, address: IpAddr, user: Option<String>, password: &str) -> Result<Caller, Closed> {
         let from = (self.clocks.monotonic_us(), address);
         self.users().let_in(&self.guard, from, user.as_deref().map(str::as_bytes), password.as_bytes())
+    }
+
+    /// As [`Shared::authorize`], or another node of the cluster, which may do everything. Wrong proofs count as wrong passwords.
+    fn authorize_caller_or_node(&self, address: IpAddr, header: Option<&[u8]>) -> Result<Caller, Closed> {
+        let Some(shown) = header.filter(|_| self.users().are_asked()).and_then(node_proof::shown) else { return self.authorize(address, header) };
+        let shown = shown.ok_or(Closed::Malformed)?;
+        let now_us = self.clocks.monotonic_us();
+        self.guard.may_try(now_us, address).map_err(|_| Closed::Later)?;
+        let is = self.node_proof.as_ref().is_some_and(|proof| proof.is_of_a_node(&shown, self.clocks.physical_ms()));
+        self.guard.tried(now_us, address, is);
+        if is { Ok(None) } else { Err(Closed::Wrong) }
     }
 
     /// Lets in whom an `authorization` header from `address` shows to be a user, where there are passwords.

@@ -38,6 +38,7 @@ mod monitors;
 mod moving;
 mod named;
 pub mod node;
+mod node_proof;
 mod opening;
 mod peer;
 mod placement;

@@ -41,6 +41,8 @@ pub enum Standing {
     Open,
     /// The one that has it is lost.
     Lost,
+    /// The one that had it was taken out, and nothing of it is lost.
+    Removed,
 }
 
 impl Wire for Standing {
@@ -50,11 +52,12 @@ impl Wire for Standing {
             Standing::Open => 1,
             Standing::Lost => 2,
             Standing::Reserved => 3,
+            Standing::Removed => 4,
         });
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let known = [Standing::Joins, Standing::Open, Standing::Lost, Standing::Reserved];
+        let known = [Standing::Joins, Standing::Open, Standing::Lost, Standing::Reserved, Standing::Removed];
         known.get(usize::from(input.byte()?)).copied().ok_or(WireError::Invalid("what became of a data center's place"))
     }
 }
@@ -62,7 +65,17 @@ impl Wire for Standing {
 impl Standing {
     /// Whether nobody is there to be waited for.
     pub fn is_empty(self) -> bool {
-        matches!(self, Standing::Reserved | Standing::Lost)
+        matches!(self, Standing::Reserved | Standing::Lost | Standing::Removed)
+    }
+
+    /// Whether whoever had it has gone for ever.
+    pub fn is_gone(self) -> bool {
+        matches!(self, Standing::Lost | Standing::Removed)
+    }
+
+    /// What comes later is greater. That a data center is lost and that it was taken out is the same to the others: where its streams have ended is true of both.
+    fn rank(self) -> Standing {
+        if self == Standing::Removed { Standing::Lost } else { self }
     }
 }
 
@@ -114,7 +127,7 @@ impl Lost {
 
     /// Takes in what another says of the same data center; says whether that is news.
     fn join(&mut self, other: &Lost) -> bool {
-        match (other.generation, other.standing).cmp(&(self.generation, self.standing)) {
+        match (other.generation, other.standing.rank()).cmp(&(self.generation, self.standing.rank())) {
             Less => return false,
             Greater => {
                 *self = other.clone();
@@ -124,6 +137,7 @@ impl Lost {
         }
         let before = self.clone();
         self.since_ms = self.since_ms.min(other.since_ms);
+        self.standing = self.standing.max(other.standing);
         for end in &other.ends {
             match self.ends.iter_mut().find(|known| known.keyspace == end.keyspace && known.partition == end.partition) {
                 Some(known) => known.at = known.at.max(end.at),
@@ -290,7 +304,7 @@ impl LostDataCenters {
     /// What a server of `partition` in `keyspace` is to know: each of them, how many have had its place before, and what is said of it.
     pub(crate) fn of(&self, keyspace: KeyspaceId, partition: PartitionId) -> Vec<(DcId, u32, Told)> {
         let told = |lost: &Lost| match lost.standing {
-            Standing::Lost | Standing::Reserved => Told::Lost(lost.end_of(keyspace, partition)),
+            Standing::Lost | Standing::Removed | Standing::Reserved => Told::Lost(lost.end_of(keyspace, partition)),
             Standing::Joins => Told::Joins,
             Standing::Open => Told::Open,
         };
@@ -318,6 +332,9 @@ impl LostDataCenters {
             (Less | Equal, Standing::Lost) => Place::Gone(format!(
                 "an operator has given up its data center {name} for ever, on {on}: nobody hears it any more, and what it writes now would be lost. Stop it; what only it has \
                  can be read from its data directory where it stands alone"
+            )),
+            (Less | Equal, Standing::Removed) => Place::Gone(format!(
+                "an operator has taken its data center {name} out of the cluster, on {on}: nobody hears it any more, and what it writes now would be lost. Stop it; the others have everything that was written there"
             )),
             (Equal, _) => Place::Own,
             (Greater, _) => Place::NotYet(format!("nobody has let this {name} in yet: rheostat ctl dc add {name}")),
@@ -363,8 +380,12 @@ impl Shared {
         if !ends.iter().all(known) {
             return Err("there is no such keyspace or partition".into());
         }
-        let generation = self.lost.entry(dc).map_or(0, |known| known.generation);
-        self.learn_lost(vec![Lost { dc, generation, standing: Standing::Lost, since_ms: self.clocks.physical_ms(), ends }])
+        let known = self.lost.entry(dc);
+        let generation = known.as_ref().map_or(0, |known| known.generation);
+        // One that was lost does not leave any more.
+        let leaves = leaves && known.is_none_or(|known| known.standing != Standing::Lost);
+        let standing = if leaves { Standing::Removed } else { Standing::Lost };
+        self.learn_lost(vec![Lost { dc, generation, standing, since_ms: self.clocks.physical_ms(), ends }])
     }
 
     /// An operator says that another data center has the place of `dc`, the `generation`th that does; with `open`, that all nodes know of it, and it may begin to write. Kept on disk when this returns. Errors: in
@@ -393,7 +414,7 @@ impl Shared {
                     least_ms.div_ceil(1000)
                 ));
             }
-        } else if known.standing == Standing::Lost {
+        } else if known.standing.is_gone() {
             return Err(format!("{name} of generation {generation} was given up"));
         }
         let standing = if open { Standing::Open } else { Standing::Joins };
@@ -429,6 +450,7 @@ impl Shared {
             let (data_center, generation) = (self.topology.dc_name(now.dc), now.generation);
             match now.standing {
                 Standing::Lost => tracing::warn!(data_center, "this data center is given up: nothing passes between it and this node any more"),
+                Standing::Removed => tracing::warn!(data_center, "this data center was taken out: nothing passes between it and this node any more"),
                 Standing::Joins => {
                     tracing::warn!(data_center, generation, "another data center has this place, and is filled")
                 }
@@ -468,9 +490,11 @@ impl Shared {
     pub(crate) fn on_lost_frame(self: &Arc<Self>, from: DcId, bytes: &[u8]) {
         let Ok(entries) = Vec::<Lost>::from_bytes(bytes) else { return };
         let own = self.lives.own().map_or(0, Life::generation);
-        let is_over = |lost: &&Lost| (lost.generation, lost.standing) >= (own, Standing::Lost) && lost.dc == self.topology.here;
+        let is_over = |lost: &&Lost| (lost.generation, lost.standing.rank()) >= (own, Standing::Lost) && lost.dc == self.topology.here;
         if let Some(lost) = entries.iter().find(is_over) {
-            let why = format!("an operator has given up this data center for ever (on {})", utc(lost.since_ms / 1000));
+            let what =
+                if lost.standing == Standing::Removed { "taken this data center out of the cluster" } else { "given up this data center for ever" };
+            let why = format!("an operator has {what} (on {})", utc(lost.since_ms / 1000));
             self.is_lost(self.topology.dc_name(from), &why);
         }
         let shared = self.clone();
@@ -546,6 +570,34 @@ mod tests {
     }
 
     #[test]
+    fn a_data_center_that_was_taken_out_is_told_from_a_lost_one_whatever_the_order_and_over_restarts() {
+        let names: Vec<String> = ["a", "b"].map(String::from).into();
+        let (lost, removed) = (lost(9, &[(0, 1, 50)]), Lost { standing: Standing::Removed, ..lost(7, &[(0, 0, 40)]) });
+        for order in [[&lost, &removed], [&removed, &lost]] {
+            let known = LostDataCenters::default();
+            order.iter().for_each(|one| assert!(known.merge(vec![(*one).clone()]), "each says where something ends"));
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(FILE), known.text(&names)).unwrap();
+            let read = LostDataCenters::default();
+            read.load(folder.path(), &names).unwrap();
+            for known in [&known, &read] {
+                let [one] = &known.list()[..] else { panic!("one is known") };
+                assert_eq!((one.standing, one.since_ms, one.ends.len()), (Standing::Removed, 7, 2));
+                assert!(known.contains(DcId(1)));
+                assert_eq!(known.of(KeyspaceId(0), PartitionId(1)), [(DcId(1), 0, Told::Lost(Some(Timestamp::new(50, 3))))]);
+                assert!(matches!(known.place_of(DcId(1), "b", 0), Place::Gone(why) if why.contains("taken its data center b out")));
+                assert!(matches!(known.place_of(DcId(1), "b", 1), Place::NotYet(_)));
+            }
+            assert_eq!(Vec::<Lost>::from_bytes(&known.list().to_bytes()).unwrap(), known.list());
+            // What comes after it counts.
+            let next = Lost { generation: 1, standing: Standing::Joins, ..lost.clone() };
+            assert!(known.merge(vec![next]) && !known.merge(vec![removed.clone(), lost.clone()]));
+            assert!(known.merge(vec![Lost { generation: 1, ..lost.clone() }]));
+            assert_eq!(known.list()[0].standing, Standing::Lost, "the next one there was lost, and not taken out");
+        }
+    }
+
+    #[test]
     fn a_free_place_is_empty_until_somebody_comes_and_is_not_kept() {
         let names: Vec<String> = ["a", "b"].map(String::from).into();
         let known = LostDataCenters::default();
@@ -561,7 +613,7 @@ mod tests {
         known.reserve(&[DcId(1)]);
         assert_eq!(known.list(), [joins]);
         assert!(!known.contains(DcId(1)) && known.place_of(DcId(1), "b", 1) == Place::Own);
-        let all = [Standing::Reserved, Standing::Joins, Standing::Open, Standing::Lost];
+        let all = [Standing::Reserved, Standing::Joins, Standing::Open, Standing::Lost, Standing::Removed];
         assert!(all.is_sorted() && all.iter().all(|standing| Standing::from_bytes(&standing.to_bytes()) == Ok(*standing)));
     }
 

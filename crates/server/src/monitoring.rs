@@ -2,7 +2,7 @@
 //!
 //! The tables here say what an operator looks at first. Every metric that they do not use gets a panel of its own, made from its kind, labels and help.
 
-use crate::metrics::{Kind, METRICS, Metric};
+use crate::metrics::{Kind, Metric, metrics};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -52,7 +52,7 @@ const ROWS: &[(&str, &[Panel])] = &[
             ("Stores that failed", Look::Fault, &[(Raw("sum(rheostat_failed{@}) or vector(0)"), "")]),
             ("Clocks not believed", Look::Fault, &[(Raw("count(rheostat_clock_trusted{@} == 0) or vector(0)"), "")]),
             ("Connections that are down", Look::Fault, &[(Raw("count(rheostat_peer_connected{@} == 0) or vector(0)"), "")]),
-            ("Groups without a leader", Look::Fault, &[(Raw(r#"count(rheostat_protocol_gauge{@,name="leader_known"} == 0) or vector(0)"#), "")]),
+            ("Groups without a leader", Look::Fault, &[(Raw("count(rheostat_group_leader_known{@} == 0) or vector(0)"), "")]),
             ("Links cut on purpose", Look::Fault, &[(Raw("count(count by (data_center, other) (rheostat_link_paused{@} == 1)) or vector(0)"), "")]),
             (
                 "Violations in the last hour",
@@ -195,7 +195,7 @@ const ALERTS: &[Alert] = &[
     alert!(critical ClockNotBelieved for "1m": "rheostat_clock_trusted == 0",
         "{{ $labels.node }} does not believe its clock: it writes nothing and leads no group.",
         "Put its clock right (chronyc tracking). It is believed again within seconds; docs/limits.md, Clocks."),
-    alert!(critical NoLeader for "1m": "rheostat_protocol_gauge{name=\"leader_known\"} == 0",
+    alert!(critical NoLeader for "1m": "rheostat_group_leader_known == 0",
         "At {{ $labels.node }}, the group of partition {{ $labels.partition }} in keyspace {{ $labels.keyspace }} has no leader.",
         "A majority of the group's servers must be up and connected: rheostat ctl status says which are not."),
     alert!(critical Violation for "0s": "increase(rheostat_monitor_alarms_total{verdict=\"violated\"}[5m]) > 0",
@@ -258,7 +258,7 @@ pub fn files() -> [(&'static str, String); 2] {
 
 /// The metric `rheostat_<name>`, or of every process `<name>`, if it is of this kind and has these labels.
 fn metric(name: &str, kind: Kind, labels: &[&str]) -> &'static Metric {
-    let found = METRICS.iter().find(|metric| metric.name.strip_prefix("rheostat_").unwrap_or(metric.name) == name && metric.kind == kind);
+    let found = metrics().iter().find(|metric| metric.name.strip_prefix("rheostat_").unwrap_or(metric.name) == name && metric.kind == kind);
     let found = found.unwrap_or_else(|| panic!("no {kind:?} rheostat_{name}"));
     labels.iter().for_each(|label| assert!(found.labels.contains(label), "{name} has no label {label}"));
     found
@@ -385,8 +385,11 @@ fn dashboard() -> String {
         for (index, (title, look, lines)) in (0..).zip(*panels) {
             let lines: Vec<(String, &str)> = lines.iter().map(|(shows, legend)| (shows.expression(), *legend)).collect();
             lines.iter().for_each(|(expression, _)| shown = format!("{shown}\n{expression}"));
-            let says: Vec<&str> =
-                METRICS.iter().filter(|metric| metric.name != "rheostat_node_info" && uses(&lines[0].0, metric)).map(|metric| metric.help).collect();
+            let says: Vec<&str> = metrics()
+                .iter()
+                .filter(|metric| metric.name != "rheostat_node_info" && uses(&lines[0].0, metric))
+                .map(|metric| metric.help)
+                .collect();
             let place = match look {
                 Look::Fault => json!({ "h": 4, "w": 3, "x": 3 * index, "y": page.y }),
                 Look::Lines(_) => json!({ "h": 8, "w": 12, "x": 12 * (index % 2), "y": page.y + 8 * (index / 2) }),
@@ -398,7 +401,7 @@ fn dashboard() -> String {
     }
     let mut rest = Vec::new();
     let place = page.y + 1;
-    for (index, metric) in (0..).zip(METRICS.iter().filter(|metric| !uses(&shown, metric))) {
+    for (index, metric) in (0..).zip(metrics().iter().filter(|metric| !uses(&shown, metric))) {
         let (shows, look, legend) = of(metric);
         let place = json!({ "h": 8, "w": 8, "x": 8 * (index % 3), "y": place + 8 * (index / 3) });
         rest.push(page.panel(metric.name, metric.help, look, place, &[(shows.expression(), &legend)]));
@@ -462,7 +465,7 @@ mod tests {
 
     /// The metric that `word` is a sample of, and whether that sample only grows.
     fn sample(word: &str) -> Option<(&'static Metric, bool)> {
-        METRICS.iter().find_map(|metric| match metric.kind {
+        metrics().iter().find_map(|metric| match metric.kind {
             Kind::Histogram => {
                 ["_bucket", "_sum", "_count"].iter().any(|suffix| word.strip_suffix(suffix) == Some(metric.name)).then_some((metric, true))
             }
@@ -559,7 +562,7 @@ mod tests {
                 "{panel}"
             );
         }
-        for metric in METRICS {
+        for metric in metrics() {
             assert!(uses(&all, metric), "{} has no panel", metric.name);
         }
     }

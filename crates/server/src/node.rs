@@ -8,7 +8,7 @@ use crate::folder::{self, FolderError};
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
 use crate::memory::Memory;
-use crate::opening::{Loading, Opening};
+use crate::opening;
 use crate::placement::Placement;
 use crate::receipts::{self, Receipts};
 use crate::router::Router;
@@ -26,7 +26,6 @@ use rheostat_core::ids::KeyspaceId;
 use rheostat_core::store::Durability;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::future::pending;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
@@ -224,13 +223,19 @@ impl Node {
         }
 
         let Listeners { resp, grpc, admin, peer } = listeners;
-        // What is wrong with a listener is said when it is served.
-        let listens = |listener: &Option<std::net::TcpListener>| listener.as_ref()?.try_clone().and_then(tokio::net::TcpListener::from_std).ok();
-        let (admin_meanwhile, resp_meanwhile) = (listens(&admin), listens(&resp));
-        let mut acceptors = Some(Acceptors { resp, resp_tls: certificates.client_facing.clone(), peer, peer_tls: certificates.peer_facing });
+        let mut acceptors = Some(Acceptors { peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
         let (disk, threads) = Disk::start(&name, shared.config.uses_cassandra()).map_err(StartError::Thread)?;
         let mut node = Node { config: told, router: router.clone(), addresses, threads, front: None, stop_front: watch::Sender::new(false) };
+        let health = grpc::Health::default();
+        health.say(false).await;
+        let front = Front { grpc, admin, grpc_tls: certificates.grpc, admin_tls: certificates.client_facing.clone(), health: health.clone() };
+        // Until the shards have opened their data it says how far they are.
+        node.serve_front(&name, front).map_err(StartError::Thread)?;
+        // What is wrong with a listener is said when the shards take it.
+        if let Some(listener) = resp.as_ref().and_then(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std).ok()) {
+            tokio::spawn(opening::answer(listener, shared.clone(), certificates.client_facing.clone()));
+        }
         if let Some(inbox) = shared.monitors.take_inbox() {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name(format!("{name}-monitors")).spawn(move || monitors::run(&shared, &inbox));
@@ -264,34 +269,11 @@ impl Node {
         }
         // Its threads end when the shards, which have clones of it, have ended.
         drop(disk);
-        let opened = async {
-            let mut failure = None;
-            for receiver in started {
-                let result = receiver.await.unwrap_or_else(|_| Err("a shard ended while it started".into()));
-                failure = failure.or(result.err());
-            }
-            failure
-        };
-        let meanwhile = async {
-            let tls = || certificates.client_facing.clone();
-            let admin = async {
-                if let Some(listener) = admin_meanwhile {
-                    admin::accept(listener, Arc::new(Opening(shared.clone())), tls(), pending()).await;
-                }
-            };
-            let resp = async {
-                if let Some(listener) = resp_meanwhile {
-                    admin::accept(listener, Arc::new(Loading(shared.clone())), tls(), pending()).await;
-                }
-            };
-            tokio::join!(admin, resp);
-            pending().await
-        };
-        let failure = tokio::select! {
-            biased;
-            failure = opened => failure,
-            failure = meanwhile => failure,
-        };
+        let mut failure = None;
+        for receiver in started {
+            let result = receiver.await.unwrap_or_else(|_| Err("a shard ended while it started".into()));
+            failure = failure.or(result.err());
+        }
         if let Some(why) = failure {
             node.shutdown().await;
             return Err(StartError::Partition(why));
@@ -305,11 +287,17 @@ impl Node {
         if let Some(space) = &shared.space {
             space.set_aside();
         }
-        let front = Front { grpc, admin, grpc_tls: certificates.grpc, admin_tls: certificates.client_facing };
-        if let Err(error) = node.serve_front(&name, front) {
-            node.shutdown().await;
-            return Err(StartError::Thread(error));
+        if let Some(listener) = resp {
+            let (sender, receiver) = oneshot::channel();
+            let tls = certificates.client_facing;
+            shared.shards[0].control(Control::Run(Box::new(move |shard| drop(sender.send(shard::accept_clients(shard, listener, tls))))));
+            if let Err(error) = receiver.await.unwrap_or_else(|_| Err(io::Error::other("its shard has ended"))) {
+                node.shutdown().await;
+                return Err(StartError::Partition(format!("a listener cannot be used: {error}")));
+            }
         }
+        health.say(true).await;
+        shared.serving.send_replace(true);
         tracing::info!(node = %name, listens = %node.addresses, shards, "serving");
         Ok(node)
     }
@@ -332,7 +320,7 @@ impl Node {
         let serve = async move {
             let grpc = async {
                 if let Some(listener) = front.grpc
-                    && let Err(error) = serve_grpc(listener, router.clone(), front.grpc_tls, stopped()).await
+                    && let Err(error) = serve_grpc(listener, router.clone(), (front.grpc_tls, front.health), stopped()).await
                 {
                     tracing::error!(%error, "the gRPC port is not served any more");
                 }
@@ -362,7 +350,7 @@ impl Node {
         &self.router
     }
 
-    /// Takes from `config` what can change while the node runs: users and their passwords, `security.password` among them (not whether there is one), and the certificate, key and authority in their files.
+    /// Takes from `config` what can change while the node runs: users and their passwords, the default one's among them (not whether there is one), and the certificate, key and authority in their files.
     /// Connections of users that are gone, or have another password, must show one again; TLS connections stay as they are.
     ///
     /// # Errors
@@ -372,8 +360,9 @@ impl Node {
         let mut told = lock(&self.config);
         let mut next = told.clone();
         next.users = config.users.clone();
-        if next.security.password.is_some() && config.security.password.is_some() {
+        if next.security.has_password() && config.security.has_password() {
             next.security.password = config.security.password.clone();
+            next.security.password_sha256 = config.security.password_sha256.clone();
         }
         // Rights are told by the numbers of the keyspaces that run.
         next.validate().map_err(StartError::Config)?;
@@ -382,7 +371,7 @@ impl Node {
             (Some(identity), Some(files)) => identity.renew(files).map_err(StartError::Tls)?,
             _ => Renewed::default(),
         };
-        let users = (&next.users, &next.security.password) != (&told.users, &told.security.password);
+        let users = (&next.users, next.security.digest()) != (&told.users, told.security.digest());
         if users {
             shared.change_users(&next);
         }
@@ -510,15 +499,16 @@ struct Front {
     admin: Option<TcpListener>,
     grpc_tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
     admin_tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+    health: grpc::Health,
 }
 
 async fn serve_grpc(
     listener: TcpListener,
     router: Router,
-    tls: Option<Arc<tokio_rustls::rustls::ServerConfig>>,
+    shows: (Option<Arc<tokio_rustls::rustls::ServerConfig>>, grpc::Health),
     stopping: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    grpc::serve(tokio::net::TcpListener::from_std(listener)?, router, tls, stopping).await
+    grpc::serve(tokio::net::TcpListener::from_std(listener)?, router, shows, stopping).await
 }
 
 /// What is made from the certificates' files.

@@ -19,6 +19,7 @@ use crate::memory::Memory;
 use crate::monitors::Monitors;
 use crate::moving::Moving;
 use crate::named::NamedSessions;
+use crate::node_proof::NodeProof;
 use crate::peer::{Asker, Peer};
 use crate::placement::Placement;
 use crate::receipts::Receipts;
@@ -100,8 +101,12 @@ pub(crate) struct Shared {
     pub(crate) budget: Arc<Memory>,
     /// By shard: operations that wait there while the node stops.
     pub(crate) unfinished: Vec<AtomicUsize>,
+    /// What nodes show each other over gRPC, if they share a password.
+    pub(crate) node_proof: Option<NodeProof>,
     /// Partition servers that were opened since the start.
     pub(crate) opened: AtomicUsize,
+    /// Whether all of them are open, and clients are served.
+    pub(crate) serving: watch::Sender<bool>,
     _descriptors: Reserve,
     /// The disk under the data directory, if there is one.
     pub(crate) space: Option<Arc<Space>>,
@@ -149,6 +154,7 @@ impl Shared {
         let _descriptors = descriptors::reserve(stores * descriptors::PER_STORE + peers.iter().flatten().count() * descriptors::PER_NODE);
         let space = config.data_dir.as_ref().map(|dir| Arc::new(Space::new(dir, config.limits.disk_reserve_bytes)));
         let (users, slow_ms) = (Users::new(&config), config.limits.slow_operation_ms);
+        let node_proof = NodeProof::new(&config);
         Shared {
             monitors: Monitors::new(&topology, keyspaces.len(), config.limits.monitor_epsilon_ms),
             service_levels: ServiceLevels::new(&config),
@@ -187,7 +193,9 @@ impl Shared {
             memory,
             budget,
             unfinished,
+            node_proof,
             opened: AtomicUsize::new(0),
+            serving: watch::Sender::new(false),
             _descriptors,
             space,
             cold: Cold::default(),

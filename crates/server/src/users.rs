@@ -1,6 +1,6 @@
 //! Who a caller is, and what that user may do: decided once at each door, before anything is asked of a partition.
 //!
-//! `security.password` is the password of the user `default`, who may do everything. Every `[[user]]` of the configuration has a role, and may be limited to keyspaces and to keys that
+//! `security.password`, or `security.password_sha256`, says the password of the user `default`, who may do everything. Every `[[user]]` of the configuration has a role, and may be limited to keyspaces and to keys that
 //! begin with one of its prefixes. What a node does for another one is not looked at again.
 
 use crate::config::{NodeConfig, Role, Secret};
@@ -218,7 +218,10 @@ fn begins(pattern: &[u8], prefix: &[u8]) -> bool {
 
 /// All users.
 pub(crate) struct Users {
+    /// The SHA-256 of the default one's password.
     default: Option<Secret>,
+    /// That password itself, if the configuration has it.
+    password: Option<Secret>,
     /// The version of the users since which that is the password.
     default_since: u64,
     /// By name.
@@ -247,7 +250,7 @@ impl Users {
         let secret = |user: &crate::config::UserConfig| Secret(user.password_sha256.0.to_ascii_lowercase());
         let named = |user: &crate::config::UserConfig| Named { secret: secret(user), since: 0, rights: rights(user) };
         let named = config.users.iter().map(|user| (user.name.clone(), named(user))).collect();
-        Users { default: config.security.password.clone(), default_since: 0, named, keyspaces }
+        Users { default: config.security.digest(), password: config.security.password.clone(), default_since: 0, named, keyspaces }
     }
 
     /// These users, as version `version`, which follow those `before`.
@@ -273,19 +276,14 @@ impl Users {
         self.default.is_some()
     }
 
-    /// The default user's password.
-    pub(crate) fn password(&self) -> Option<&Secret> {
-        self.default.as_ref()
-    }
-
     /// Lets in who knows the password of `user` (`None`: of the default one), as far as `guard` lets an address try.
     pub(crate) fn let_in(&self, guard: &Guard, (now_us, address): (u64, IpAddr), user: Option<&[u8]>, password: &[u8]) -> Result<Caller, Closed> {
         guard.may_try(now_us, address).map_err(|_| Closed::Later)?;
+        let offered = password_sha256(password);
         let found = match user.filter(|user| *user != DEFAULT.as_bytes()) {
-            None => self.default.as_ref().is_some_and(|secret| secret.matches(password)).then_some(None),
+            None => self.default.as_ref().is_some_and(|secret| secret.matches(offered.as_bytes())).then_some(None),
             Some(user) => {
                 let known = std::str::from_utf8(user).ok().and_then(|user| self.named.get(user));
-                let offered = password_sha256(password);
                 known.filter(|named| named.secret.matches(offered.as_bytes())).map(|named| Some(named.rights.clone()))
             }
         };
@@ -310,6 +308,11 @@ impl Users {
         let basic = of_scheme("basic").and_then(|text| BASE64.decode(text).ok()).ok_or(Closed::Malformed)?;
         let colon = basic.iter().position(|byte| *byte == b':').ok_or(Closed::Malformed)?;
         self.let_in(guard, from, Some(&basic[..colon]), &basic[colon + 1..])
+    }
+
+    /// The default user's password, if the configuration has it.
+    pub(crate) fn password(&self) -> Option<&Secret> {
+        self.password.as_ref()
     }
 
     /// Names of all users.

@@ -14,6 +14,7 @@ use gate::Gate;
 use replicated::Replicated;
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::Place;
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Protocol, Span};
@@ -303,6 +304,24 @@ impl Plan<'_> {
         let protocol = self.protocol;
         registry::visit(protocol, Open { plan: self, backing }).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
     }
+}
+
+/// Every number that a partition server of the protocol called `protocol` tells of itself, with the layers around it; none if there is no such protocol.
+pub fn gauges_of(protocol: &str) -> Vec<Gauge> {
+    let Some(info) = registry::info(protocol) else { return Vec::new() };
+    let group: &[&[Gauge]] = if info.span == Span::Server && info.most_replicas > 1 { rheostat_group::gauges::OF_REPLICAS } else { &[] };
+    [info.gauges, group, &[rheostat_counters::GAUGES]].concat().concat()
+}
+
+/// Every number that any partition server tells of itself, once each, in the order of their layers.
+pub fn gauges() -> Vec<Gauge> {
+    let mut found: Vec<Gauge> = Vec::new();
+    for gauge in registry::names().into_iter().flat_map(gauges_of) {
+        if !found.contains(&gauge) {
+            found.push(gauge);
+        }
+    }
+    found
 }
 
 struct Open<'a> {

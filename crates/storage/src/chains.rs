@@ -47,6 +47,8 @@ const ON_DISK: u8 = 4;
 const PARTIAL: u8 = 8;
 /// Used since the eviction's hand came by.
 const USED: u8 = 16;
+/// Counted among the keys that expire.
+const EXPIRES: u8 = 32;
 
 impl<M> Entry<M> {
     fn new() -> Entry<M> {
@@ -64,6 +66,16 @@ impl<M> Entry<M> {
         let was = self.is(flag);
         self.flags = if set { self.flags | flag } else { self.flags & !flag };
         was
+    }
+
+    /// Counts it in `expiring` if its newest version expires, and no more if not. To be called whenever that may be another one.
+    #[inline]
+    fn count_expiry(&mut self, expiring: &mut u64) {
+        let expires = self.versions.last().is_some_and(|newest| newest.value.is_some() && newest.expires_ms != 0);
+        if self.is(EXPIRES) != expires {
+            self.mark(EXPIRES, expires);
+            *expiring = if expires { *expiring + 1 } else { *expiring - 1 };
+        }
     }
 
     /// Whether a collection may find something here, now or later.
@@ -210,6 +222,8 @@ pub(crate) struct Chains<M> {
     round: u8,
     /// Resident keys of which the engine holds a chain too.
     on_disk: u64,
+    /// Keys whose newest version here expires.
+    expiring: u64,
     /// What has left memory, and after which read was begun: while reads of the engine are under way.
     left: Option<Left>,
 }
@@ -238,6 +252,7 @@ impl<M: Clone> Chains<M> {
             dirty: engine.then(VecDeque::new),
             round: 0,
             on_disk: 0,
+            expiring: 0,
             left: None,
         }
     }
@@ -323,6 +338,7 @@ impl<M: Clone> Chains<M> {
             self.index.insert((Place::of(key), number));
         }
         entry.mark(USED, true);
+        entry.count_expiry(&mut self.expiring);
         if entry.ticket == 0 && entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
@@ -431,6 +447,7 @@ impl<M: Clone> Chains<M> {
         }
         self.versions -= count as u64;
         entry.versions.shrink_to_fit();
+        entry.count_expiry(&mut self.expiring);
         if entry.ticket == 0 && entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
@@ -447,8 +464,9 @@ impl<M: Clone> Chains<M> {
 
     /// Removes an entry without versions.
     fn forget(&mut self, key: &[u8]) {
-        if self.map.remove(key).is_some() {
+        if let Some(entry) = self.map.remove(key) {
             self.bytes -= Self::key_bytes(key);
+            self.expiring -= u64::from(entry.is(EXPIRES));
         }
         if let Some(left) = &mut self.left {
             left.keys.insert(Key::from(key), left.begun);
@@ -550,9 +568,9 @@ impl<M: Clone> Chains<M> {
         self.on_disk += 1;
         let number = self.map.insert(key, Entry { versions: versions.into_iter().collect(), flags: USED | ON_DISK, ..Entry::new() });
         self.index.insert((Place::of(key), number));
-        if let Some(entry) = self.map.at_mut(number)
-            && entry.is_candidate()
-        {
+        let Some(entry) = self.map.at_mut(number) else { return };
+        entry.count_expiry(&mut self.expiring);
+        if entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
     }
@@ -572,6 +590,7 @@ impl<M: Clone> Chains<M> {
                 entry.versions.insert(at, version);
             }
         }
+        entry.count_expiry(&mut self.expiring);
         if entry.ticket == 0 && entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
@@ -580,6 +599,11 @@ impl<M: Clone> Chains<M> {
     /// Keys in memory of which the engine holds a chain too, or will.
     pub(crate) fn on_disk(&self) -> u64 {
         self.on_disk
+    }
+
+    /// Keys in memory whose newest version expires.
+    pub(crate) fn expiring(&self) -> u64 {
+        self.expiring
     }
 
     /// The numbers of the keys that changed and were not handed to the engine since; from now on they are the caller's to hand over.

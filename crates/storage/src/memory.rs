@@ -504,6 +504,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
     }
 
     fn stats(&self) -> StoreStats {
-        StoreStats { keys: self.chains.keys(), versions: self.chains.versions(), memory_bytes: self.chains.bytes(), log_bytes: 0, cold_keys: 0 }
+        StoreStats {
+            keys: self.chains.keys(),
+            versions: self.chains.versions(),
+            memory_bytes: self.chains.bytes(),
+            log_bytes: 0,
+            cold_keys: 0,
+            expiring_keys: self.chains.expiring(),
+        }
     }
 }

@@ -21,6 +21,8 @@ Examples:
   rheostat ctl cluster status examples/demo.toml          which nodes run, since when, and at which addresses
   rheostat ctl cluster logs examples/demo.toml eu-1 -f    what one node logs, from now on
   rheostat ctl cluster down examples/demo.toml            end all nodes cleanly; their data stays
+  rheostat ctl cluster restart examples/demo.toml         end and start one node after the other, with what the file says now
+  rheostat ctl cluster down examples/demo.toml --dc eu    end one data center's nodes; up --dc eu starts them
   rheostat ctl cluster up far.toml --dry-run              the commands that would be run, those over SSH among them
 
 A cluster file describes data centers, nodes, keyspaces and emulated delays: docs/cluster.md, examples/demo.toml. Hosts other than this machine are
@@ -34,15 +36,44 @@ pub struct Arguments {
     command: Command,
 }
 
+/// Which nodes are meant: all, if nothing is said.
+#[derive(Args, Debug)]
+struct Only {
+    /// Only the nodes of this data center
+    #[arg(long = "dc", value_name = "NAME")]
+    data_center: Option<String>,
+    /// Only this node
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+}
+
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Start every node that does not run, and wait until all serve
     Up {
         /// The cluster file
         file: PathBuf,
+        #[command(flatten)]
+        only: Only,
         /// How long to wait until all nodes serve, in seconds
         #[arg(short, long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
         wait: u64,
+        /// Print the commands that would be run, and run nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// End every node and start it again with what the file says now, one after the other, each when the one before serves
+    Restart {
+        /// The cluster file
+        file: PathBuf,
+        #[command(flatten)]
+        only: Only,
+        /// How long to wait until a node serves, in seconds
+        #[arg(short, long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
+        wait: u64,
+        /// Kill those that do not end in time
+        #[arg(long)]
+        kill: bool,
         /// Print the commands that would be run, and run nothing
         #[arg(long)]
         dry_run: bool,
@@ -51,6 +82,8 @@ enum Command {
     Down {
         /// The cluster file
         file: PathBuf,
+        #[command(flatten)]
+        only: Only,
         /// Kill those that do not end in time
         #[arg(long)]
         kill: bool,
@@ -88,42 +121,71 @@ fn program() -> Result<PathBuf, Failure> {
 
 pub(super) async fn run(arguments: &Arguments, json: bool) -> Result<ExitCode, Failure> {
     let fleet = |file: &PathBuf| Fleet::from_file(file, &program()?);
+    let chosen = |file: &PathBuf, only: &Only| fleet(file)?.only(only.data_center.as_deref(), only.node.as_deref());
     match &arguments.command {
         Command::Status { file } => status(json, &fleet(file)?).await,
         Command::Node(arguments) => node::run(arguments).await,
-        _ if json => Err(super::no_json("cluster up, down and logs")),
-        Command::Up { file, dry_run: true, .. } => dry_run(&fleet(file)?, true),
-        Command::Up { file, wait, .. } => up(&fleet(file)?, Duration::from_secs(*wait)).await,
-        Command::Down { file, dry_run: true, .. } => dry_run(&fleet(file)?, false),
-        Command::Down { file, kill, .. } => down(&fleet(file)?, *kill).await,
+        _ if json => Err(super::no_json("cluster up, restart, down and logs")),
+        Command::Up { file, only, dry_run: true, .. } => dry_run(&chosen(file, only)?, &[true]),
+        Command::Up { file, only, wait, .. } => up(&chosen(file, only)?, Duration::from_secs(*wait)).await,
+        Command::Restart { file, only, dry_run: true, .. } => dry_run(&chosen(file, only)?, &[false, true]),
+        Command::Restart { file, only, wait, kill, .. } => restart(&chosen(file, only)?, Duration::from_secs(*wait), *kill).await,
+        Command::Down { file, only, dry_run: true, .. } => dry_run(&chosen(file, only)?, &[false]),
+        Command::Down { file, only, kill, .. } => down(&chosen(file, only)?, *kill).await,
         Command::Logs { file, node, follow, lines } => logs(&fleet(file)?, node.as_deref(), *follow, *lines).await,
     }
 }
 
-fn dry_run(fleet: &Fleet, up: bool) -> Result<ExitCode, Failure> {
-    for (member, line) in fleet.members.iter().zip(fleet.dry_run(up)) {
+/// The lines that start (`true`) or end each node, in this order of each.
+fn dry_run(fleet: &Fleet, steps: &[bool]) -> Result<ExitCode, Failure> {
+    let lines: Vec<Vec<String>> = steps.iter().map(|up| fleet.dry_run(*up)).collect();
+    for (index, member) in fleet.members.iter().enumerate() {
         say!("# {}", member.planned.config.node);
-        say!("{line}");
+        lines.iter().for_each(|lines| say!("{}", lines[index]));
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What has come of ending a node's process.
+fn ended(down: Down) -> String {
+    match down {
+        Down::Stopped(running) => format!("ended, process {}", running.pid),
+        Down::Killed(running) => format!("killed, process {}", running.pid),
+        Down::Was => "did not run".to_owned(),
+    }
+}
+
+/// Says what has happened to `node`; so many of all are ready.
+fn tell(node: &Planned, event: Event, (ready, all): (usize, usize)) {
+    let name = &node.config.node;
+    match event {
+        Event::Down(down) => eprintln!("{name}: {}", ended(down)),
+        Event::Begun((running, false)) => eprintln!("{name}: started, process {}", running.pid),
+        Event::Begun((running, true)) => eprintln!("{name}: runs already, process {}", running.pid),
+        Event::Ready => eprintln!("{name}: ready ({ready} of {all})"),
+    }
+}
+
+async fn restart(fleet: &Fleet, wait: Duration, kill: bool) -> Result<ExitCode, Failure> {
+    let began = Instant::now();
+    let (all, mut ready) = (fleet.members.len(), 0);
+    let tell = |node: &Planned, event| {
+        ready += usize::from(event == Event::Ready);
+        tell(node, event, (ready, all));
+    };
+    fleet.restart(wait, kill, tell).await?;
+    say!("{all} nodes of cluster {} were restarted in {:.1} s.", fleet.description.cluster, began.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }
 
 async fn up(fleet: &Fleet, wait: Duration) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let (all, mut ready) = (fleet.members.len(), 0);
-    fleet
-        .up(wait, |node, event| {
-            let name = &node.config.node;
-            match event {
-                Event::Begun((running, false)) => eprintln!("{name}: started, process {}", running.pid),
-                Event::Begun((running, true)) => eprintln!("{name}: runs already, process {}", running.pid),
-                Event::Ready => {
-                    ready += 1;
-                    eprintln!("{name}: ready ({ready} of {all})");
-                }
-            }
-        })
-        .await?;
+    let tell = |node: &Planned, event| {
+        ready += usize::from(event == Event::Ready);
+        tell(node, event, (ready, all));
+    };
+    fleet.up(wait, tell).await?;
     say!("{all} nodes of cluster {} are ready after {:.1} s.", fleet.description.cluster, began.elapsed().as_secs_f64());
     let mut table = Table::new(["node", "data center", "RESP", "gRPC", "metrics"]);
     for member in &fleet.members {
@@ -143,9 +205,7 @@ async fn down(fleet: &Fleet, kill: bool) -> Result<ExitCode, Failure> {
     for (member, result) in fleet.members.iter().zip(fleet.down(kill).await) {
         let name = &member.planned.config.node;
         match result {
-            Ok(Down::Stopped(running)) => say!("{name}: ended, process {}", running.pid),
-            Ok(Down::Killed(running)) => say!("{name}: killed, process {}", running.pid),
-            Ok(Down::Was) => say!("{name}: did not run"),
+            Ok(down) => say!("{name}: {}", ended(down)),
             Err(why) => failed.push(format!("node {name}: {why}")),
         }
     }

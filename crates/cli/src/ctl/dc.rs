@@ -36,7 +36,7 @@ has would be lost; if one cannot be brought back, see docs/lost-data-centers.md.
 Examples:
   rheostat ctl dc lost eu          what would be lost; nothing is changed
   rheostat ctl dc lost eu --yes    give it up
-  rheostat ctl dc list             the data centers, and which are lost";
+  rheostat ctl dc list             the data centers, and which are lost or were taken out";
 
 const REMOVE_HELP: &str = "\
 A data center leaves the cluster, and nothing of it is lost. Its nodes refuse writes (BUSY) and go on reading; when everything that was written there has come to the
@@ -71,7 +71,7 @@ pub struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// The data centers, and which of them are lost
+    /// The data centers, and which of them are lost or were taken out
     List,
     /// Give up a data center that is gone for ever, so that the others go on without it
     #[command(after_help = LOST_HELP)]
@@ -155,6 +155,9 @@ async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Re
         let filling = there().filter_map(|(_, answer)| answer.as_ref().ok()).flat_map(|status| &status.replicas).any(|replica| replica.filling);
         let generation = added.iter().map(|added| added.generation).max().unwrap_or(0);
         let state = match since_ms {
+            Some(since_ms) if absent.iter().any(|lost| lost.removed) => {
+                format!("removed {} ago; its place is free", span(now_ms.saturating_sub(since_ms)))
+            }
             Some(since_ms) => format!("lost, said {} ago", span(now_ms.saturating_sub(since_ms))),
             None if generation > 0 && (filling || !added.iter().any(|added| added.open)) => "is filled".to_string(),
             None if is_free => "its place is free".to_string(),

@@ -197,6 +197,110 @@ fn a_fleet_comes_up_stays_and_goes_down() {
     assert!(text(&fleet.shell(0, "get k\n").stdout).contains("v3"));
 }
 
+/// The processes of a fleet's nodes, by name; none of one that does not run.
+fn processes(fleet: &Fleet) -> std::collections::BTreeMap<String, Option<u64>> {
+    let output = fleet.command(&["ctl", "--json", "cluster", "status", "fleet.toml"]).output().unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    let nodes = status["nodes"].as_array().unwrap().iter();
+    nodes.map(|node| (node["node"].as_str().unwrap().to_owned(), node["process"].as_u64())).collect()
+}
+
+#[test]
+fn nodes_are_restarted_one_after_the_other_and_one_data_center_alone() {
+    let fleet = Fleet::new(TWO, 3);
+    fleet.well(&["up"]);
+    assert!(fleet.shell(0, "put k v\n").status.success());
+    let before = processes(&fleet);
+    let changed = |now: &std::collections::BTreeMap<String, Option<u64>>| -> Vec<&str> {
+        ["here-1", "here-2", "there-1"].into_iter().filter(|name| now[*name] != before[*name]).collect()
+    };
+    for (arguments, why) in [
+        (&["restart", "--dc", "nowhere"][..], "there is no data center nowhere; there are: here, there"),
+        (&["restart", "--node", "x"], "there is no node x; there are: here-1, here-2, there-1"),
+        (&["down", "--dc", "there", "--node", "here-1"], "there is no node here-1 in there; there are: there-1"),
+        (&["up", "--dc", ""], "there is no data center ; there are: here, there"),
+    ] {
+        let refused = fleet.ctl(arguments);
+        assert!(!refused.status.success() && text(&refused.stderr).contains(why), "{arguments:?}: {}", text(&refused.stderr));
+    }
+    let dry = fleet.well(&["restart", "--dc", "here", "--dry-run"]);
+    assert_eq!((dry.matches("kill -TERM").count(), dry.matches("serve --config").count(), dry.matches("there-1").count()), (2, 2, 0), "{dry}");
+    assert!(changed(&processes(&fleet)).is_empty(), "nothing of all that has done anything");
+
+    // What the file says now is taken, node by node.
+    fleet.write(&TWO.replace("offset_ms = 5", "offset_ms = 6"));
+    let told = fleet.well(&["restart", "--dc", "here"]);
+    let places: Vec<usize> = [
+        "here-1: ended",
+        "here-1: started",
+        "here-1: ready (1 of 2)",
+        "here-2: ended",
+        "here-2: started",
+        "here-2: ready (2 of 2)",
+        "2 nodes of cluster fleet were restarted",
+    ]
+    .map(|line| told.find(line).unwrap_or_else(|| panic!("{line}: {told}")))
+    .to_vec();
+    assert!(places[..6].is_sorted(), "{told}");
+    let now = processes(&fleet);
+    assert_eq!(changed(&now), ["here-1", "here-2"]);
+    assert!(fleet.well(&["up"]).matches("runs already").count() == 3, "all run with what the file says");
+    assert!(text(&fleet.shell(0, "get k\n").stdout).contains('v'));
+
+    // One data center is taken down and up alone; a node that does not run is started.
+    let down = fleet.well(&["down", "--dc", "here"]);
+    assert!(down.contains("here-1: ended") && down.contains("here-2: ended") && !down.contains("there-1"), "{down}");
+    assert_eq!(processes(&fleet), [("here-1".into(), None), ("here-2".into(), None), ("there-1".into(), before["there-1"])].into());
+    let told = fleet.well(&["restart", "--node", "here-2"]);
+    assert!(told.contains("here-2: did not run") && told.contains("here-2: ready (1 of 1)"), "{told}");
+    let up = fleet.well(&["up", "--dc", "here"]);
+    assert!(up.contains("here-1: started") && up.contains("here-2: runs already") && up.contains("2 nodes of cluster fleet are ready"), "{up}");
+    assert!(text(&fleet.shell(0, "get k\n").stdout).contains('v'));
+}
+
+/// Nodes need nobody's password in clear: consoles ask with what nodes share, and whoever starts a fleet says the password.
+#[test]
+fn a_cluster_file_may_have_the_digest_of_a_password_only() {
+    // Of "abc".
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let fleet = Fleet::new(
+        &format!(
+            "in_memory = true\n[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[security]\npassword_sha256 = \"{digest}\"\ncluster_password = \"we are one\"\n"
+        ),
+        2,
+    );
+    let up =
+        |password: &str| fleet.command(&["ctl", "cluster", "up", "fleet.toml", "--wait", "20"]).env("RHEOSTAT_PASSWORD", password).output().unwrap();
+    let unsaid = up("");
+    assert!(!unsaid.status.success() && text(&unsaid.stderr).contains("say the password in RHEOSTAT_PASSWORD"), "{}", text(&unsaid.stderr));
+    assert!(processes(&fleet).values().all(Option::is_none), "nothing was started");
+    let said = up("abc");
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let status = |password: &str| {
+        let address = format!("127.0.0.1:{}", fleet.base + 1);
+        fleet.command(&["ctl", "-a", &address, "status"]).env("RHEOSTAT_PASSWORD", password).output().unwrap()
+    };
+    let well = status("abc");
+    assert!(well.status.success() && text(&well.stdout).contains("all is well"), "{}{}", text(&well.stdout), text(&well.stderr));
+    assert!(!status(digest).status.success(), "the digest is no password");
+}
+
+/// One data center after the other, as docs/splitting.md says: until the last one, they refuse each other.
+#[test]
+fn a_cluster_file_s_partitions_are_split_one_data_center_after_the_other() {
+    let body = "[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n";
+    let fleet = Fleet::new(&format!("partitions = 2\n{body}"), 2);
+    fleet.well(&["up"]);
+    assert!(fleet.shell(0, "put k v\n").status.success());
+    fleet.write(&format!("partitions = 4\nfirst_partitions = 2\n{body}"));
+    for name in ["here", "there"] {
+        fleet.well(&["down", "--dc", name]);
+        fleet.well(&["up", "--dc", name]);
+    }
+    fleet.well(&["up"]);
+    assert!(text(&fleet.shell(1, "get k\n").stdout).contains('v'));
+}
+
 #[test]
 fn a_process_that_ends_is_reported_with_its_last_words() {
     // Ports that were free a moment ago may be somebody's by now.

@@ -329,7 +329,14 @@ async fn taken_out(at: &str, log: impl Fn() -> String, (a, b, c): (&Client, &Cli
             assert_eq!(value(client, keyspace, key).await.as_deref(), Some("1"), "{keyspace}: {key}");
         }
     }
-    until("c is told that it is out", async || log().contains("an operator has given up")).await;
+    until("c is told that it is out", async || log().contains("an operator has taken")).await;
+    let state = || {
+        json(at, &["dc", "list"]).as_array().and_then(|rows| rows.iter().find(|row| row["data_center"] == "c")?["state"].as_str().map(String::from))
+    };
+    assert!(state().is_some_and(|state| state.starts_with("removed ") && state.ends_with("its place is free")), "{:?}", state());
+    // It is not lost afterwards, though somebody says so.
+    assert!(ctl(at, &["dc", "lost", "c", "--yes"]).status.success());
+    assert!(state().is_some_and(|state| state.starts_with("removed ")), "{:?}", state());
     until("nobody misses it", async || ctl(at, &["status"]).status.success() && ctl(at, &["convergence"]).status.success()).await;
     refused(at, &["dc", "remove", "c", "--cancel"], "there is no way back");
     until("the others write", async || a.session("posts").put("without c", "1").await.is_ok()).await;

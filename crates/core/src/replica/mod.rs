@@ -351,7 +351,7 @@ pub struct Status {
     pub durable: Position,
     /// Counters.
     pub counters: Counters,
-    /// The protocol's own numbers.
+    /// The numbers that the protocol and the layers around it declare ([`crate::gauge`]), by name.
     pub gauges: Vec<(&'static str, f64)>,
     /// The latest operations with a bound, the oldest first.
     pub bounded: Vec<Bounded>,

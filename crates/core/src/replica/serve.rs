@@ -2,6 +2,7 @@
 
 use super::journal::Everywhere;
 use super::{Applied, Done, Execution, Membership, Outbox, PartitionServer, QUIET_ROUND_US, QUIET_US, Replica, Status, Wanted};
+use crate::gauge::are_declared;
 use crate::ids::{Now, OpId, ServerId};
 use crate::link::LinkFrame;
 use crate::notch::Sampled;
@@ -610,6 +611,8 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
     }
 
     fn status(&self, now: Now) -> Status {
+        let gauges = self.protocol.gauges(now);
+        debug_assert!(are_declared(P::GAUGES, &gauges), "{} tells other numbers than it declares: {gauges:?}", P::NAME);
         Status {
             protocol: P::NAME,
             server: self.config.place.server,
@@ -622,7 +625,7 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
             end: self.store.end(),
             durable: self.store.durable(),
             counters: self.journal.counters,
-            gauges: self.protocol.gauges(now),
+            gauges,
             bounded: self.protocol.bounded(),
             filling: self.is_filling() || self.is_refilling() || P::Cut::SIBLINGS && self.peers.lack(),
             failed: self.journal.failed.clone(),

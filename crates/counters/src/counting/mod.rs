@@ -7,6 +7,7 @@ mod balance;
 mod cell;
 mod decided;
 mod export;
+mod gauges;
 mod greet;
 mod hunt;
 mod key_set;
@@ -28,11 +29,13 @@ use crate::options::Options;
 use crate::state::Circle;
 use cell::Cells;
 use decided::Deciding;
+pub use gauges::GAUGES;
 use hunt::Parked;
 use led::Led;
 use read::Stage;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::counter::{CounterCall, UpdateName};
+use rheostat_core::gauge::are_declared;
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quorum};
@@ -764,6 +767,7 @@ impl PartitionServer for Counting {
         status.waiting += self.parked.len() + self.led.waiting();
         let numbers = &self.numbers;
         let [down, up] = self.cells.held(&self.circle);
+        let inside = status.gauges.len();
         status.gauges.extend([
             ("counters_cached", self.cells.len() as f64),
             ("counters_rights_down", down as f64),
@@ -787,6 +791,7 @@ impl PartitionServer for Counting {
             ("counters_forwarded", numbers.forwarded as f64),
             ("counters_tried_again", numbers.tried_again as f64),
         ]);
+        debug_assert!(are_declared(&[GAUGES], &status.gauges[inside..]));
         status
     }
 }

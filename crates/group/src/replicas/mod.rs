@@ -22,6 +22,7 @@ use crate::ahead::Ahead;
 use crate::configuration::{Configuration, seat_of};
 use crate::first::convene;
 use crate::frame::Frame;
+use crate::gauges::OF_REPLICAS;
 use crate::log::Log;
 use crate::member::{Kept, Member};
 use crate::message::{LogEntry, library_entry};
@@ -32,6 +33,7 @@ use lease::Lease;
 use operations::{Asked, Held, Queued, Running};
 use pages::Pages;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::gauge::are_declared;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::notch::Sampled;
 use rheostat_core::operation::{Failure, Operation, Outcome};
@@ -798,6 +800,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         status.counters.frames_refused += self.refused;
         status.failed = self.failed.clone().or_else(|| self.standing.replaced());
         let (entries, bytes) = self.member.log().size();
+        let inside = status.gauges.len();
         status.gauges.extend([
             ("leader", f64::from(u8::from(self.server().is_some()))),
             ("leader_known", f64::from(u8::from(self.member.leader().is_some()))),
@@ -813,6 +816,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
             ("lost_log_messages", self.lost_log as f64),
         ]);
         status.gauges.extend(self.standing.gauges(&self.member));
+        debug_assert!(are_declared(OF_REPLICAS, &status.gauges[inside..]));
         status
     }
 

@@ -11,6 +11,7 @@ use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::{Aggregate, Tree};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Change, Groups, Level, Quality, Read};
 use rheostat_core::planted::Planted;
@@ -352,6 +353,15 @@ fn quality(now: Now, level: Level, oldest: Timestamp) -> Quality {
     Quality { level, staleness_ms: Some(now.physical_ms.saturating_sub(oldest.millis())) }
 }
 
+const GAUGES: &[Gauge] = &[
+    stability::STABLE_LAG,
+    Gauge::status("own_lag_ms", "How far the slowest stream of updates that has arrived at this server is behind its physical clock."),
+    Gauge::status("checking_groups", "Groups in which this data center looks for what is missing, as registered."),
+    Gauge::of(stability::HELD, "past", "held_reads", "Reads and slices of transactions that wait for what their session or snapshot has seen."),
+    Gauge::status("waits", "Reads and slices that have waited, since the start."),
+    stability::UNDER_WAY,
+];
+
 impl Protocol for Adaptive {
     const NAME: &'static str = "adaptive";
     const SUMMARY: &'static str = "causal+ consistency whose checking groups follow the clients, with partial replication (ACCF)";
@@ -364,6 +374,7 @@ impl Protocol for Adaptive {
         writes_wait: "nothing",
         cut_off: "it reads and writes on; what depends on what has not arrived stays hidden from its checking group, and snapshots hold what had arrived",
     };
+    const GAUGES: &'static [&'static [Gauge]] = &[GAUGES];
     const PLANTED: &'static [&'static str] = PLANTED;
 
     type Options = AdaptiveOptions;

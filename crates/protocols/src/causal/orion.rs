@@ -6,7 +6,9 @@ use super::client::CausalClient;
 use super::message::{Reply, Request};
 use super::meta::Meta;
 use super::server::{Causal, Slice};
+use crate::stability;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
+use rheostat_core::gauge::{Gauge, Metric};
 use rheostat_core::ids::{OpId, PartitionId};
 use rheostat_core::operation::{Level, Strategy};
 use rheostat_core::planted::Planted;
@@ -16,6 +18,41 @@ use rheostat_core::version::Key;
 use rheostat_core::wire::{Reader, Wire, WireError, put_varint};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
+
+const TRANSACTIONS: Metric = Metric::counters(
+    "transactions_total",
+    "strategy",
+    "Read-only transactions, by how their snapshot was chosen: by a coordinator, or predicted by the client. Each counts once, at the coordinator or at the first key's partition.",
+);
+const SLICES: Metric = Metric::counters(
+    "predicted_slices_early_total",
+    "result",
+    "Parts of predicted transactions that came too early for this server: those that then waited, and those that it refused.",
+);
+
+pub(super) const GAUGES: &[Gauge] = &[
+    Gauge::of(TRANSACTIONS, "coordinated", "transactions_coordinated", "Read-only transactions whose snapshot this server chose."),
+    Gauge::of(
+        TRANSACTIONS,
+        "predicted",
+        "transactions_predicted",
+        "Read-only transactions whose snapshot the client predicted, counted at the first key's partition.",
+    ),
+    Gauge::of(stability::SECOND_ROUNDS, "", "predictions_refused", "Predicted transactions that took a second round."),
+    Gauge::counter("transaction_rounds", "transaction_rounds_total", "Rounds of read-only transactions, coordinated and predicted."),
+    Gauge::counter(
+        "transaction_messages",
+        "transaction_messages_total",
+        "Requests, slices and replies of read-only transactions, counted where they are received.",
+    ),
+    Gauge::counter("predicted_slices", "predicted_slices_total", "Parts of predicted transactions that came to this server."),
+    Gauge::of(SLICES, "refused", "predicted_slices_refused", "Those of them that it refused."),
+    Gauge::of(SLICES, "waited", "predicted_slices_waited", "Those of them that waited."),
+    Gauge::status(
+        "prediction_error_ms",
+        "Mean absolute difference between the predicted and the actual stable vector when a slice arrived, since the start.",
+    ),
+];
 
 /// Timer of a server that lets predicted slices wait.
 pub(super) const PATIENCE: u8 = 3;

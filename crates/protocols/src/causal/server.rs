@@ -10,6 +10,7 @@ use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read, Strategy};
 use rheostat_core::planted::Planted;
@@ -365,6 +366,7 @@ impl Protocol for Causal {
         cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden, and snapshots hold what had arrived",
     };
     const KNOWS_THE_PAST: bool = true;
+    const GAUGES: &'static [&'static [Gauge]] = &[&[stability::STABLE_LAG, stability::HELD_SESSIONS, stability::UNDER_WAY], orion::GAUGES];
     const PLANTED: &'static [&'static str] = PLANTED;
 
     type Options = CausalOptions;

@@ -12,6 +12,7 @@ use crate::gather::Gather;
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
@@ -217,11 +218,27 @@ impl Cops {
     }
 }
 
+const GAUGES: &[Gauge] = &[
+    stability::STABLE_LAG,
+    stability::HELD_SESSIONS,
+    stability::UNDER_WAY,
+    Gauge::of(stability::SECOND_ROUNDS, "", "second_rounds", "Read-only transactions that took a second round."),
+    Gauge::metric(
+        "hidden_versions",
+        "hidden_versions",
+        "Versions of other data centers that are not shown yet, since their dependencies are not all here.",
+    ),
+    Gauge::of(stability::CHECKS, "", "checks_sent", "Dependencies asked of other servers."),
+    Gauge::status("dependencies_per_put", "Dependencies that a write had on the mean, since the start."),
+    Gauge::status("nearest_per_put", "Those of them that were nearest."),
+];
+
 impl Protocol for Cops {
     const NAME: &'static str = "cops";
     const SUMMARY: &'static str = "causal+ consistency by lists of dependencies, checked between partitions (COPS-GT, a baseline)";
     const LEVEL: Level = Level::Causal;
     const KNOWS_THE_PAST: bool = true;
+    const GAUGES: &'static [&'static [Gauge]] = &[GAUGES];
     const PLANTED: &'static [&'static str] = PLANTED;
     const CARD: Card = Card {
         rounds: "GET and PUT one; a read-only transaction one, and one or two between partitions; a remote write one check for each nearest dependency",

@@ -6,6 +6,7 @@ use crate::change;
 use crate::gather::{Gather, by_partition};
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality};
 use rheostat_core::planted::Planted;
@@ -94,6 +95,7 @@ impl Protocol for Eventual {
         writes_wait: "nothing",
         cut_off: "it reads and writes on; afterwards the last writer wins",
     };
+    const GAUGES: &'static [&'static [Gauge]] = &[];
     const PLANTED: &'static [&'static str] = &["last-arrival-wins-timestamp", "tombstone-collected-early"];
 
     type Options = EventualOptions;

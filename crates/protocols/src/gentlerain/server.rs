@@ -9,6 +9,7 @@ use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
@@ -306,11 +307,29 @@ impl GentleRain {
     }
 }
 
+const GAUGES: &[Gauge] = &[
+    stability::STABLE_LAG,
+    Gauge::of(
+        stability::HELD,
+        "past",
+        "held_requests",
+        "Requests that wait until what their session has seen is stable here, and slices of transactions.",
+    ),
+    Gauge::of(
+        stability::HELD,
+        "clock",
+        "writes_waiting_for_the_clock",
+        "Writes that wait until this server's clock is above what their session has seen.",
+    ),
+    stability::UNDER_WAY,
+];
+
 impl Protocol for GentleRain {
     const NAME: &'static str = "gentlerain";
     const SUMMARY: &'static str = "causal+ consistency by physical clocks and one stable time; writes and transactions wait (GentleRain, a baseline)";
     const LEVEL: Level = Level::Causal;
     const KNOWS_THE_PAST: bool = true;
+    const GAUGES: &'static [&'static [Gauge]] = &[GAUGES];
     const PLANTED: &'static [&'static str] = PLANTED;
     const CARD: Card = Card {
         rounds: "GET and PUT one; a read-only transaction one, and one between partitions",

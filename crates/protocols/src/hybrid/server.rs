@@ -9,6 +9,7 @@ use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
 use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::planted::Planted;
@@ -310,6 +311,15 @@ impl Hybrid {
     }
 }
 
+const GAUGES: &[Gauge] = &[
+    stability::STABLE_LAG,
+    stability::HELD_SESSIONS,
+    stability::UNDER_WAY,
+    Gauge::of(stability::CHECKS, "", "dependencies_checked", "Dependencies asked of other servers."),
+    Gauge::status("dependencies_arrived", "Dependencies that would have been asked for if each version were checked when it arrives."),
+    Gauge::status("checks_open", "Versions whose dependencies have been asked for and are not all here yet."),
+];
+
 impl Protocol for Hybrid {
     const NAME: &'static str = "hybrid";
     const SUMMARY: &'static str = "causal+ consistency with stable vectors, and explicit dependencies checked lazily where these lag";
@@ -321,6 +331,7 @@ impl Protocol for Hybrid {
         cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden, and snapshots hold what had arrived",
     };
     const KNOWS_THE_PAST: bool = true;
+    const GAUGES: &'static [&'static [Gauge]] = &[GAUGES];
     const PLANTED: &'static [&'static str] = PLANTED;
 
     type Options = HybridOptions;

@@ -10,6 +10,7 @@ use crate::change;
 use crate::gather::{Gather, TransactionId, by_partition};
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{self, Failure, Level, Outcome, Quality, Read};
 use rheostat_core::planted::Planted;
@@ -449,6 +450,7 @@ impl Protocol for Quorum {
         writes_wait: "R replicas, then W; nothing with one each",
         cut_off: "it reads and writes on where one replica is enough, else operations fail and say who answered; afterwards values stand side by side that had not seen each other",
     };
+    const GAUGES: &'static [&'static [Gauge]] = &[&[Gauge::status("quorum_rounds", "Rounds under way; rheostat_waiting counts their operations.")]];
     const PLANTED: &'static [&'static str] = &[
         "fewer-answers-than-a-read-needs",
         "fewer-answers-than-a-write-needs",

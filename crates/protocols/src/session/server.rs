@@ -10,6 +10,7 @@ use super::snapshot::Pages;
 use crate::gather::Gather;
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Guard, Level};
 use rheostat_core::planted::Planted;
@@ -17,7 +18,7 @@ use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
 use rheostat_core::replica::{Membership, QUIET_US};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version};
-use rheostat_group::{LogEntry, Standing};
+use rheostat_group::{LogEntry, Standing, gauges};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -236,12 +237,29 @@ impl<W: Scope> Replicated<W> {
     }
 }
 
+const GAUGES: &[Gauge] = &[
+    gauges::LEADER,
+    gauges::LEADER_KNOWN,
+    gauges::TERM,
+    gauges::APPLIED_INDEX,
+    gauges::LOG_ENTRIES,
+    gauges::LOG_BYTES,
+    Gauge::status("ships", "1 at the server that exchanges updates with the other data centers."),
+    Gauge::of(stability::HELD, "past", "waiting_reads", "Reads that wait until what they are to show has been applied here."),
+    gauges::INSTALLING,
+    Gauge::counter("entries_unreadable", "group_entries_unreadable_total", "Entries of the group's log that this server could not read."),
+    gauges::LOST_LOG,
+    gauges::TOO_FAR_AHEAD,
+    stability::STABLE_LAG,
+];
+
 impl<W: Scope> Protocol for Replicated<W> {
     const NAME: &'static str = W::NAME;
     const SUMMARY: &'static str = W::SUMMARY;
     const LEVEL: Level = W::LEVEL;
     const SPAN: Span = W::SPAN;
     const CARD: Card = W::CARD;
+    const GAUGES: &'static [&'static [Gauge]] = &[GAUGES, gauges::STANDING];
     const PLANTED: &'static [&'static str] = W::PLANTED;
 
     type Options = SessionOptions;

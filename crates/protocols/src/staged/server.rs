@@ -13,13 +13,16 @@ use super::reception::{Own, Waiting};
 use super::record::{Ends, Saved, Stored};
 use super::state::Pages;
 use crate::gather::Gather;
+use crate::stability;
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::gauge::{Gauge, Metric};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Level, TestWrite};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Bounded, Call, Card, Departure, Protocol, Span, Start, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version, VersionId};
+use rheostat_group::gauges;
 use std::collections::BTreeMap;
 
 const HEARTBEAT: u8 = 0;
@@ -357,6 +360,40 @@ fn decided_now<S: Store<Timestamp>>(step: &mut Step<'_, Staged, S>, command: Com
     Command::Test(TestWrite { expected, ..write })
 }
 
+const WRITES: Metric = Metric::counters(
+    "staged_writes_total",
+    "result",
+    "Writes that did not take the usual way: kept for later, since no majority was heard; restamped, since the order had been closed above them; excluded, since they had been given up and were on disk already.",
+);
+const COST: Metric = Metric::gauges(
+    "staged_step_seconds",
+    "step",
+    "What a step is planned to take, as learned: ask (a majority), nearest and farthest (a question to that server of those that are heard), transmit (until a write is kept by a majority), coordinate (until the order is decided), late (until an answer has left).",
+);
+
+const GAUGES: &[Gauge] = &[
+    Gauge::metric("staged_connected", "staged_connected", "1 while this server hears a majority."),
+    Gauge::status("staged_coordinates_next", "1 at the server that coordinates the next batch."),
+    Gauge::status("staged_instances", "Batches that have been made, since the beginning."),
+    Gauge::counter("staged_rounds", "staged_rounds_total", "Attempts to decide a batch that this server coordinated."),
+    Gauge::metric("staged_held_writes", "staged_held_writes", "Writes that wait for their turn in the order."),
+    Gauge::metric("staged_held_bytes", "staged_held_bytes", "The bytes of these writes."),
+    Gauge::status("staged_batches", "Batches that are accepted or decided and kept for others."),
+    Gauge::of(WRITES, "kept", "staged_kept_writes", "Writes that were kept for later, since no majority was heard."),
+    Gauge::of(WRITES, "restamped", "staged_restamped_writes", "Writes that got a later timestamp, since the order had been closed above them."),
+    Gauge::of(WRITES, "excluded", "staged_excluded_writes", "Writes that were on disk when they were given up."),
+    Gauge::of(stability::HELD, "past", "staged_waiting_reads", "Reads that wait until what they are to show has been made here."),
+    Gauge::of(COST, "transmit", "staged_transmit_us", "What it is planned to take until a write is kept by a majority.").per(1e6),
+    Gauge::of(COST, "coordinate", "staged_coordinate_us", "What it is planned to take until a batch of one write is decided.").per(1e6),
+    Gauge::status("staged_coordinate_write_us", "What each write that waits adds to that."),
+    Gauge::of(COST, "ask", "staged_ask_us", "What a question to a majority is planned to take.").per(1e6),
+    Gauge::of(COST, "nearest", "staged_nearest_us", "What a question takes to the nearest server that is heard.").per(1e6),
+    Gauge::of(COST, "farthest", "staged_farthest_us", "What a question takes to the farthest server that is heard.").per(1e6),
+    Gauge::of(COST, "late", "staged_late_us", "What answers take to leave after their time.").per(1e6),
+    Gauge::counter("staged_late_answers", "staged_late_answers_total", "Operations with a bound that were answered after it."),
+    gauges::TOO_FAR_AHEAD,
+];
+
 impl Protocol for Staged {
     const NAME: &'static str = "staged";
     const SUMMARY: &'static str = "linearizable without a bound; within a latency bound, as much of that as there is time for (dConssandra)";
@@ -371,6 +408,7 @@ impl Protocol for Staged {
         writes_wait: "their turn in the order of all; within a bound a majority of disks",
         cut_off: "the side with a majority reads and writes on; the other reads what is there and, within bounds, keeps writes for later, which then have no place in the order; the rest waits",
     };
+    const GAUGES: &'static [&'static [Gauge]] = &[GAUGES];
     const PLANTED: &'static [&'static str] = &[
         "answered-before-a-quorum-has-it",
         "held-write-not-recorded",

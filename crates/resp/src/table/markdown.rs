@@ -32,6 +32,7 @@ write there, `ctl cluster` and `ctl shell`, are in [cluster.md](cluster.md).
 - An expiry is a point in time that is stored with the value, so that all data centers agree on it.
 - `SELECT` takes a keyspace's number or its name.
 - `WAIT` counts data centers that have this session's writes on disk.
+- `INFO keyspace` says `expires=`, the keys with an expiry as stores count them: of those in memory, not of those on disk only; one that has expired counts until it is collected. `avg_ttl` is 0.
 ";
 
 /// Options of commands that are served, which are not served.

@@ -1,7 +1,7 @@
 //! Reading a configuration, and what can be wrong with it.
 
-use super::Role;
 use super::{Limits, Member, NodeConfig};
+use super::{Role, Secret};
 use crate::keyspace::KeyspaceInfo;
 use crate::service_levels;
 use rheostat_core::ids::KeyspaceId;
@@ -380,18 +380,15 @@ const MOST_USERS: usize = 1024;
 
 fn users(config: &NodeConfig) -> Result<(), ConfigError> {
     check(config.users.len() <= MOST_USERS, "user", || format!("{} users are more than {MOST_USERS}", config.users.len()))?;
-    let needed = || "users need security.password: it is what this node's operator, and nodes among themselves, come in with".into();
-    check(config.users.is_empty() || config.security.password.is_some(), "user", needed)?;
+    let needed = || "users need security.password: it, or its password_sha256, is what this node's operator comes in with".into();
+    check(config.users.is_empty() || config.security.has_password(), "user", needed)?;
     for (index, user) in config.users.iter().enumerate() {
         let key = |of: &str| format!("user[{}].{of}", index + 1);
         let named = (1..=64).contains(&user.name.len()) && user.name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
         check(named, key("name"), || "it must have 1 to 64 printable ASCII characters, without spaces and colons".into())?;
         let other = user.name != crate::users::DEFAULT && config.users[..index].iter().all(|before| before.name != user.name);
         check(other, key("name"), || format!("there is another user `{}`; `default` is the one of security.password", user.name))?;
-        let digest = &user.password_sha256.0;
-        check(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), key("password_sha256"), || {
-            "it must be 64 hexadecimal digits, as `rheostat hash-password` prints them".into()
-        })?;
+        is_digest(&user.password_sha256, key("password_sha256"))?;
         for keyspace in &user.keyspaces {
             let known = config.keyspaces.iter().any(|own| own.name == *keyspace);
             check(known, key("keyspaces"), || format!("there is no keyspace `{keyspace}`"))?;
@@ -408,8 +405,23 @@ fn users(config: &NodeConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
+fn is_digest(secret: &Secret, key: impl Into<String>) -> Result<(), ConfigError> {
+    check(secret.0.len() == 64 && secret.0.bytes().all(|byte| byte.is_ascii_hexdigit()), key, || {
+        "it must be 64 hexadecimal digits, as `rheostat hash-password` prints them".into()
+    })
+}
+
 fn security(config: &NodeConfig) -> Result<(), ConfigError> {
     let security = &config.security;
+    if let Some(digest) = &security.password_sha256 {
+        is_digest(digest, "security.password_sha256")?;
+        check(security.password.is_none(), "security.password_sha256", || {
+            "it stands in the place of security.password: one of them is enough".into()
+        })?;
+        check(security.cluster_password.is_some() || config.members.len() < 2, "security.password_sha256", || {
+            "it needs security.cluster_password: nodes show each other that they know that one, and no client's password".into()
+        })?;
+    }
     for (key, secret) in [("security.password", &security.password), ("security.cluster_password", &security.cluster_password)] {
         check(secret.as_ref().is_none_or(|secret| (1..=512).contains(&secret.0.len())), key, || "it must have 1 to 512 bytes".into())?;
     }
@@ -421,7 +433,7 @@ fn security(config: &NodeConfig) -> Result<(), ConfigError> {
         ("listen.admin", listen.admin, "password"),
         ("listen.peer", listen.peer, "cluster_password"),
     ] {
-        let has_secret = if secret == "password" { security.password.is_some() } else { security.cluster_password.is_some() };
+        let has_secret = if secret == "password" { security.has_password() } else { security.cluster_password.is_some() };
         if let Some(address) = open(address) {
             check(has_secret || security.allow_insecure, key, || {
                 format!("{address} can be reached from elsewhere: set security.{secret}, or security.allow_insecure = true if the network is trusted")

@@ -304,6 +304,9 @@ pub struct Security {
     /// Clients must give this password (RESP `AUTH`, gRPC and HTTP `authorization`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
+    /// In its place, its SHA-256 in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_sha256: Option<Secret>,
     /// Nodes must give each other this password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_password: Option<Secret>,
@@ -323,6 +326,17 @@ impl Security {
     pub fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let tls = self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.authority]);
         self.token_key_file.iter_mut().chain(tls)
+    }
+
+    /// Whether clients must give a password.
+    pub fn has_password(&self) -> bool {
+        self.password.is_some() || self.password_sha256.is_some()
+    }
+
+    /// The SHA-256 of that password, in small hexadecimal digits.
+    pub(crate) fn digest(&self) -> Option<Secret> {
+        let of = |password: &Secret| Secret(crate::users::password_sha256(password.0.as_bytes()));
+        self.password.as_ref().map(of).or_else(|| self.password_sha256.as_ref().map(|digest| Secret(digest.0.to_ascii_lowercase())))
     }
 
     /// What nodes must know of each other; empty without a password.
@@ -581,19 +595,19 @@ impl NodeConfig {
     pub fn warnings(&self) -> Vec<String> {
         let (listen, security) = (&self.listen, &self.security);
         let ports = [
-            ("listen.resp", listen.resp, &security.password),
-            ("listen.grpc", listen.grpc, &security.password),
-            ("listen.admin", listen.admin, &security.password),
-            ("listen.peer", listen.peer, &security.cluster_password),
+            ("listen.resp", listen.resp, security.has_password()),
+            ("listen.grpc", listen.grpc, security.has_password()),
+            ("listen.admin", listen.admin, security.has_password()),
+            ("listen.peer", listen.peer, security.cluster_password.is_some()),
         ];
-        let warning = |(key, address, secret): (&str, Option<SocketAddr>, &Option<Secret>)| {
+        let warning = |(key, address, secret): (&str, Option<SocketAddr>, bool)| {
             let address = address.filter(|address| !address.ip().is_loopback())?;
             match (secret, &security.tls) {
-                (None, _) => Some(format!("{key}: {address} can be reached from elsewhere, and no password protects it")),
-                (Some(_), None) => Some(format!(
+                (false, _) => Some(format!("{key}: {address} can be reached from elsewhere, and no password protects it")),
+                (true, None) => Some(format!(
                     "{key}: {address} can be reached from elsewhere without TLS: whoever reads the network along reads data and clients' passwords"
                 )),
-                (Some(_), Some(_)) => None,
+                (true, Some(_)) => None,
             }
         };
         let cassandra = self.cassandra.iter().flat_map(|cassandra| &cassandra.contact_points).find(|point| !is_loopback(point));

@@ -200,7 +200,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("cassandra.open_timeout_ms", "integer", "How long connecting and the opening of a store are tried, in milliseconds; 1 to 600000."),
     key("security.password", "string", "What clients must say: RESP `AUTH`, gRPC and HTTP `authorization: Bearer`."),
-    key("security.cluster_password", "string", "What nodes must say to each other."),
+    key(
+        "security.password_sha256",
+        "string",
+        "In its place, its SHA-256: 64 hexadecimal digits, as `rheostat hash-password` prints them. Needs `security.cluster_password` where there are several nodes; commands that read a cluster file take the password from `RHEOSTAT_PASSWORD`.",
+    ),
+    key("security.cluster_password", "string", "What nodes must show each other that they know."),
     key(
         "security.token_key_file",
         "string",
@@ -372,6 +377,7 @@ fn example(whole: bool) -> NodeConfig {
             keyspace.options.insert("example".into(), toml::Value::Boolean(true));
         }
         config.security.password = Some(super::Secret("password".into()));
+        config.security.password_sha256 = Some(super::Secret("0".repeat(64)));
         config.security.cluster_password = Some(super::Secret("password".into()));
         config.security.token_key_file = Some("token.key".into());
         let password_sha256 = super::Secret("0".repeat(64));

@@ -248,3 +248,20 @@ fn what_cassandra_needs_is_said() {
         assert!(error("cold = \"cassandra\"", "data_dir = \"data\"").contains("--features cassandra"));
     }
 }
+
+#[test]
+fn the_operator_s_password_may_stand_as_a_digest() {
+    let digest = "AB".repeat(32);
+    let validated =
+        |security: &str| NodeConfig::from_toml(&format!("{}\n[security]\n{security}\n", small())).map(drop).map_err(|error| error.to_string());
+    assert_eq!(validated(&format!("password_sha256 = \"{digest}\"\ncluster_password = \"x\"")), Ok(()));
+    for (security, why) in [
+        (format!("password_sha256 = \"{digest}\"\npassword = \"x\""), "one of them is enough"),
+        (format!("password_sha256 = \"{}\"", &digest[1..]), "64 hexadecimal digits"),
+        (format!("password_sha256 = \"{}\"", "xy".repeat(32)), "64 hexadecimal digits"),
+        ("password_sha256 = \"\"".to_owned(), "64 hexadecimal digits"),
+    ] {
+        let refused = validated(&security).unwrap_err();
+        assert!(refused.contains("security.password_sha256") && refused.contains(why), "{security}: {refused}");
+    }
+}

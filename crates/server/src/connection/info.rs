@@ -142,7 +142,7 @@ pub(super) fn info(context: Context, shared: Arc<Shared>, sections: Vec<String>)
         let everything = sections.is_empty() || sections.iter().any(|section| matches!(section.as_str(), "default" | "all" | "everything"));
         let mut text = String::new();
         let is_wanted = |section: &&str| everything || sections.iter().any(|wanted| wanted == section);
-        let keys = if is_wanted(&"keyspace") { count_keys(&router, &status).await } else { Vec::new() };
+        let counts = if is_wanted(&"keyspace") { count_keys(&router, &status).await } else { Vec::new() };
         for section in SECTIONS.into_iter().filter(is_wanted) {
             if !text.is_empty() {
                 text.push_str("\r\n");
@@ -151,7 +151,7 @@ pub(super) fn info(context: Context, shared: Arc<Shared>, sections: Vec<String>)
             title[..1].make_ascii_uppercase();
             // Writing to a string cannot fail.
             let _ = write!(text, "# {title}\r\n");
-            for (name, value) in section_lines(&shared, &status, &keys, section) {
+            for (name, value) in section_lines(&shared, &status, &counts, section) {
                 let _ = write!(text, "{name}:{value}\r\n");
             }
         }
@@ -159,8 +159,9 @@ pub(super) fn info(context: Context, shared: Arc<Shared>, sections: Vec<String>)
     })
 }
 
-/// By keyspace: how many keys there are in the slots that CLUSTER says this node serves.
-async fn count_keys(router: &Router, status: &NodeStatus) -> Vec<u64> {
+/// By keyspace: how many keys there are in the slots that CLUSTER says this node serves, and how many of them have an expiry. The second is what stores count as they go: keys in memory, and such
+/// as have expired and are not collected among them.
+async fn count_keys(router: &Router, status: &NodeStatus) -> Vec<(u64, u64)> {
     let shared = router.shared();
     let mut counts = Vec::new();
     for keyspace in &shared.keyspaces {
@@ -171,19 +172,21 @@ async fn count_keys(router: &Router, status: &NodeStatus) -> Vec<u64> {
             let partition = replica.status.server.partition;
             replica.keyspace == keyspace.id && wanted(partition) && counted.insert(partition)
         };
-        let stored: u64 = status.replicas.iter().filter(|replica| first(replica)).map(|replica| replica.status.store.keys).sum();
+        let stores = status.replicas.iter().filter(|replica| first(replica)).map(|replica| replica.status.store);
+        let (stored, expiring) = stores.fold((0, 0), |(stored, expiring), store| (stored + store.keys, expiring + store.expiring_keys));
         let count = match stored {
             0 => Ok(0),
             1..=COUNTED_KEYS => access::count(router, keyspace.id, &mut keyspace.new_session(), (0, slots::SLOTS - 1), wanted).await,
             _ => Ok(stored),
         };
         // A partition that does not answer leaves what its store says.
-        counts.push(count.unwrap_or(stored));
+        let keys = count.unwrap_or(stored);
+        counts.push((keys, expiring.min(keys)));
     }
     counts
 }
 
-fn section_lines(shared: &Shared, status: &NodeStatus, keys: &[u64], section: &str) -> Vec<(String, String)> {
+fn section_lines(shared: &Shared, status: &NodeStatus, counts: &[(u64, u64)], section: &str) -> Vec<(String, String)> {
     let topology = &shared.topology;
     let sum = |of: fn(&crate::status::ShardCounters) -> u64| status.shards.iter().map(|shard| of(&shard.counters)).sum::<u64>();
     let mut lines = Vec::new();
@@ -234,8 +237,8 @@ fn section_lines(shared: &Shared, status: &NodeStatus, keys: &[u64], section: &s
         "cluster" => line("cluster_enabled", &1),
         _ => {
             for keyspace in &shared.keyspaces {
-                let keys = keys.get(usize::from(keyspace.id.0)).copied().unwrap_or(0);
-                let text = format!("keys={keys},expires=0,avg_ttl=0,name={},protocol={}", keyspace.name, keyspace.protocol);
+                let (keys, expires) = counts.get(usize::from(keyspace.id.0)).copied().unwrap_or_default();
+                let text = format!("keys={keys},expires={expires},avg_ttl=0,name={},protocol={}", keyspace.name, keyspace.protocol);
                 line(&format!("db{}", keyspace.id.0), &text);
             }
         }

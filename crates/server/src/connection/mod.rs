@@ -12,7 +12,7 @@ mod listening;
 mod output;
 mod slow;
 mod state;
-mod stream;
+pub(crate) mod stream;
 mod under_way;
 
 use crate::load::Load;
@@ -20,6 +20,7 @@ use crate::load::clients::ClientInfo;
 use crate::memory::Arriving;
 use crate::shard::Shard;
 use crate::shard::mailbox::Control;
+use crate::shared::Shared;
 use crate::socket;
 use output::Output;
 use rheostat_core::ids::Now;
@@ -108,17 +109,37 @@ enum Closing {
     Now,
 }
 
+/// A client's place among those that the node serves at once.
+struct Place(Arc<Shared>);
+
+impl Place {
+    /// One; `None` if all are taken.
+    fn take(shared: &Arc<Shared>) -> Option<Place> {
+        let place = Place(shared.clone());
+        (shared.connections.fetch_add(1, Ordering::Relaxed) < shared.config.limits.max_connections).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.0.connections.fetch_sub(1, Ordering::Relaxed) == 1 && *self.0.stopping.borrow() {
+            // It was what the stopping shards waited for.
+            self.0.shards.iter().for_each(|shard| shard.control(Control::Wake));
+        }
+    }
+}
+
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+
 /// Serves a client until it goes, or has to.
 pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, mut stream: TcpStream, address: SocketAddr, tls: Option<Arc<ServerConfig>>) {
     let shared = shard.borrow().shared.clone();
-    let limit = shared.config.limits.max_connections;
-    if shared.connections.fetch_add(1, Ordering::Relaxed) >= limit {
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
+    let Some(_place) = Place::take(&shared) else {
         // If the client does not get to read it, it is refused all the same.
-        let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
+        let _ = stream.try_write(TOO_MANY);
         let _ = stream.shutdown().await;
         return;
-    }
+    };
     let stall = Duration::from_millis(shared.config.limits.stall_timeout_ms);
     let result = match (socket::tune(&stream, false), tls) {
         (Err(error), _) => Err(error),
@@ -129,16 +150,23 @@ pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, mut stream: TcpStream, addr
         },
     };
     match result {
-        Ok(stream) => run(&shard, stream, address).await,
+        Ok(stream) => run(&shard, stream, address, Vec::new()).await,
         Err(error) => tracing::debug!(%address, %error, "connection failed before its first request"),
-    }
-    if shared.connections.fetch_sub(1, Ordering::Relaxed) == 1 && *shared.stopping.borrow() {
-        // It was what the stopping shards waited for.
-        shared.shards.iter().for_each(|shard| shard.control(Control::Wake));
     }
 }
 
-async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
+/// As [`serve`], of a client that was told so far that the node opens its data. What has `arrived` from it was not answered yet.
+pub(crate) async fn take_over(shard: Rc<RefCell<Shard>>, mut stream: Stream, address: SocketAddr, arrived: Vec<u8>) {
+    let shared = shard.borrow().shared.clone();
+    let stall = Duration::from_millis(shared.config.limits.stall_timeout_ms);
+    match Place::take(&shared) {
+        Some(_place) => run(&shard, stream, address, arrived).await,
+        // As there.
+        None => drop(tokio::time::timeout(stall, stream.write_all(TOO_MANY)).await),
+    }
+}
+
+async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr, arrived: Vec<u8>) {
     let (connection, id) = {
         let mut shard = shard.borrow_mut();
         let now = shard.now();
@@ -149,10 +177,10 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr) {
             stream,
             waker: None,
             parser: Parser::new(limits),
-            input: Vec::new(),
+            unparsed: !arrived.is_empty(),
+            input: arrived,
             arriving: None,
             waits_for_room: false,
-            unparsed: false,
             output: Output::default(),
             registered: false,
             slow: None,

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 /// See the module. An enumeration and not a trait object: without TLS, nothing stands between a connection and its socket.
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -19,6 +19,20 @@ impl AsyncRead for Stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(context, buffer),
         }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Stream::poll_write(self.get_mut(), context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Stream::poll_flush(self.get_mut(), context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Stream::poll_shutdown(self.get_mut(), context)
     }
 }
 

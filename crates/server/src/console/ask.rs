@@ -3,6 +3,7 @@
 use crate::config::Secret;
 use crate::grpc::{AdminService, CountersService, StoreService, for_all};
 use crate::router::Router;
+use crate::shared::Shared;
 use crate::tls;
 use crate::topology::{NodeId, NodeInfo};
 use rheostat_core::DcId;
@@ -31,20 +32,27 @@ const MOST_BYTES: usize = 64 << 20;
 /// Nodes of a data center that are tried one after the other.
 const TRIES: usize = 3;
 
-/// Shows the clients' password with each call.
+/// Shows with each call that this is a node of the cluster; the clients' password where nodes share none.
 #[derive(Clone)]
-pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
+pub(super) struct Shows {
+    shared: Arc<Shared>,
+    /// The node that is asked.
+    asked: NodeId,
+    password: Option<MetadataValue<Ascii>>,
+}
 
-impl tonic::service::Interceptor for Bearer {
+impl tonic::service::Interceptor for Shows {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(word) = &self.0 {
-            request.metadata_mut().insert("authorization", word.clone());
+        let name = &self.shared.topology.nodes[self.asked.index()].name;
+        let proof = self.shared.node_proof.as_ref().and_then(|proof| proof.header(name, self.shared.clocks.physical_ms()).parse().ok());
+        if let Some(word) = proof.or_else(|| self.password.clone()) {
+            request.metadata_mut().insert("authorization", word);
         }
         Ok(request)
     }
 }
 
-type Carrier = InterceptedService<Channel, Bearer>;
+type Carrier = InterceptedService<Channel, Shows>;
 
 /// The services of this node.
 pub(super) struct Here {
@@ -146,7 +154,7 @@ impl Ways {
         let shared = router.shared();
         let users = shared.users_version();
         let tls = shared.config.security.tls.as_ref().map(tls::to_grpc).transpose();
-        let word = bearer(shared.users().password());
+        let password = bearer(shared.users().password());
         let way = |node: &NodeInfo| match (&node.grpc, &tls) {
             _ if node.id == router.topology().node => Way::Here(Box::new(Here {
                 admin: AdminService::new(router.clone()),
@@ -157,7 +165,7 @@ impl Ways {
             (_, Err(error)) => Way::Nowhere(error.to_string()),
             (Some(address), Ok(tls)) => match channel(address, tls.clone()) {
                 Ok(channel) => {
-                    let carrier = InterceptedService::new(channel, Bearer(word.clone()));
+                    let carrier = InterceptedService::new(channel, Shows { shared: shared.clone(), asked: node.id, password: password.clone() });
                     Way::There(Box::new(There {
                         admin: AdminClient::new(carrier.clone()).max_decoding_message_size(MOST_BYTES),
                         store: StoreClient::new(carrier.clone()).max_decoding_message_size(MOST_BYTES),

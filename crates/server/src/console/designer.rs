@@ -150,5 +150,5 @@ impl Site for Alone {
 /// Serves the page alone at `listener`, to whoever reaches it, until `stopping` is done. It asks for no password: `listener` should be on loopback.
 pub async fn serve(listener: TcpListener, designer: Arc<dyn Designer>, stopping: impl Future<Output = ()> + Send) {
     let alone = Alone { desk: Desk::new(designer), rate: Mutex::new(Rate::new()) };
-    admin::accept(listener, Arc::new(alone), None, stopping).await;
+    drop(admin::accept(listener, Arc::new(alone), None, stopping).await);
 }

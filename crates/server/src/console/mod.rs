@@ -212,7 +212,7 @@ impl Console {
     /// What a page must know before anything else; of a stranger's node no more than that it wants a password. `signed_in`: somebody is, and may operate.
     fn session(&self, signed_in: Option<bool>) -> Value {
         let config = &self.router.shared().config;
-        let (password, users) = (config.security.password.is_some(), self.router.shared().users().names().len() > 1);
+        let (password, users) = (config.security.has_password(), self.router.shared().users().names().len() > 1);
         match signed_in {
             None => json!({ "password": password, "users": users, "signed_in": false }),
             Some(operates) => json!({
@@ -240,7 +240,7 @@ impl Console {
     /// Whether who asks is signed in; if so, whether he may operate.
     fn check_signed_in(&self, address: IpAddr, headers: &HeaderMap) -> Result<bool, Refusal> {
         let shared = self.router.shared();
-        if shared.config.security.password.is_none() {
+        if !shared.config.security.has_password() {
             return Ok(true);
         }
         if let Some(operates) = self.sessions.open(&self.cookie(), headers, shared.users_version()) {
@@ -251,7 +251,7 @@ impl Console {
 
     /// Without a password, whoever can make a browser take a name of his for this node's address could read what it shows: so only names that the cluster knows are answered.
     fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        if self.router.shared().config.security.password.is_some() {
+        if self.router.shared().config.security.has_password() {
             return Ok(());
         }
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map_or("", host_of);

@@ -98,6 +98,7 @@ fn lost(router: &Router, lost: &Lost) -> v1::LostDataCenter {
         ends: lost.ends.iter().map(end).collect(),
         generation: lost.generation,
         reserved: lost.standing == Standing::Reserved,
+        removed: lost.standing == Standing::Removed,
     }
 }
 

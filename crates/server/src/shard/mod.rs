@@ -13,7 +13,7 @@ mod timed;
 mod turn;
 mod watch;
 
-pub(crate) use start::{Acceptors, Starting, run};
+pub(crate) use start::{Acceptors, Starting, accept_clients, run};
 
 use crate::connection::Connection;
 use crate::drained::TAKES_NO_WRITES;

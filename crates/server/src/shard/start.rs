@@ -48,10 +48,8 @@ pub(crate) struct Starting {
     pub(crate) to_peer: Option<Arc<ClientConfig>>,
 }
 
-/// Listeners, and the certificates shown there.
+/// The listener for other nodes, and the certificates shown there.
 pub(crate) struct Acceptors {
-    pub(crate) resp: Option<TcpListener>,
-    pub(crate) resp_tls: Option<Arc<ServerConfig>>,
     pub(crate) peer: Option<TcpListener>,
     pub(crate) peer_tls: Option<Arc<ServerConfig>>,
 }
@@ -280,18 +278,25 @@ impl Shard {
     }
 }
 
+/// From now on the shards serve the Redis clients that come to `listener`; on this one's thread. Said when all of them are open: a connection is dealt to any.
+///
+/// # Errors
+/// The listener cannot be used.
+pub(crate) fn accept_clients(shard: &Rc<RefCell<Shard>>, listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let shared = shard.borrow().shared.clone();
+    tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared, move |shard, stream, address, place| {
+        let tls = tls.clone();
+        tokio::task::spawn_local(async move {
+            connection::serve(shard, stream, address, tls).await;
+            drop(place);
+        });
+    }));
+    Ok(())
+}
+
 fn accept(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, acceptors: Acceptors) -> std::io::Result<()> {
-    let Acceptors { resp, resp_tls, peer, peer_tls } = acceptors;
-    if let Some(listener) = resp {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, address, place| {
-            let tls = resp_tls.clone();
-            tokio::task::spawn_local(async move {
-                connection::serve(shard, stream, address, tls).await;
-                drop(place);
-            });
-        }));
-    }
+    let Acceptors { peer, peer_tls } = acceptors;
     if let Some(listener) = peer {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let strangers = Arc::new(peer::accept::Strangers::default());

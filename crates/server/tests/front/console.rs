@@ -309,23 +309,59 @@ async fn get_encrypted(node: &Node, files: &TlsFiles, path: &str, headers: &str)
     converse(stream, format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n").as_bytes()).await
 }
 
-/// With TLS and passwords everywhere, a node asks the others as it is asked itself.
+/// With TLS and passwords everywhere, a node asks the others, whoever asks it: by what nodes share, else with the clients' password.
 #[tokio::test]
-async fn nodes_ask_each_other_over_tls_and_with_the_password() {
+async fn nodes_ask_each_other_over_tls_and_show_who_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let files = crate::tls::issue(folder.path(), "node");
-    let nodes = pair_with("console", |_, config| {
-        config.security.tls = Some(files.clone());
-        config.security.password = Some(Secret("open sesame".into()));
-        config.security.cluster_password = Some(Secret("we are one".into()));
-    })
-    .await;
-    meet(&nodes).await;
-    assert_eq!(get_encrypted(&nodes[0], &files, "/api/status", "").await.status, 401);
-    let status = get_encrypted(&nodes[0], &files, "/api/status", "authorization: Bearer open sesame\r\n").await.json();
-    assert_eq!(status["wrong"], json!([]), "{status}");
-    assert_eq!(status["nodes"][1]["serves"]["default"]["servers"], 2, "{status}");
-    for node in nodes {
+    let (clear, digest) = (Some(Secret("open sesame".into())), Some(Secret(rheostat_server::users::password_sha256(b"open sesame").to_uppercase())));
+    for (password, password_sha256, shared) in [(&clear, &None, true), (&None, &digest, true), (&clear, &None, false)] {
+        let nodes = pair_with("console", |_, config| {
+            config.security.tls = Some(files.clone());
+            (config.security.password, config.security.password_sha256) = (password.clone(), password_sha256.clone());
+            config.security.cluster_password = shared.then(|| Secret("we are one".into()));
+        })
+        .await;
+        meet(&nodes).await;
+        assert_eq!(get_encrypted(&nodes[0], &files, "/api/status", "").await.status, 401);
+        for wrong in ["open", "Open sesame", &digest.as_ref().unwrap().0] {
+            assert_eq!(get_encrypted(&nodes[0], &files, "/api/status", &format!("authorization: Bearer {wrong}\r\n")).await.status, 401);
+        }
+        let status = get_encrypted(&nodes[0], &files, "/api/status", "authorization: Bearer open sesame\r\n").await.json();
+        assert_eq!(status["wrong"], json!([]), "{status}");
+        assert_eq!(status["nodes"][1]["serves"]["default"]["servers"], 2, "{status}");
+        for node in nodes {
+            node.shutdown().await;
+        }
+    }
+}
+
+/// What nodes show each other opens nothing to who does not know their password, and nothing at other ports.
+#[tokio::test]
+async fn a_forged_proof_opens_nothing() {
+    for shared in [true, false] {
+        let mut config = secured(alone("console"), "open sesame");
+        config.security.cluster_password = shared.then(|| Secret("we are one".into()));
+        let node = Node::start(config).await.unwrap();
+        let address = format!("http://{}", node.addresses().grpc.unwrap());
+        let mut admin = rheostat_proto::v1::admin_client::AdminClient::connect(address).await.unwrap();
+        let mut ask = async |header: String| {
+            let mut request = tonic::Request::new(rheostat_proto::v1::StatusRequest {});
+            request.metadata_mut().insert("authorization", header.parse().unwrap());
+            admin.status(request).await.map(drop).map_err(|status| (status.code(), status.message().to_owned()))
+        };
+        let now_ms = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+        let forged = format!("Node {now_ms} {}", "0".repeat(64));
+        assert_eq!(ask(forged.clone()).await, Err((tonic::Code::Unauthenticated, "wrong password".into())));
+        assert_eq!(get(&node, "/metrics", &format!("authorization: {forged}\r\n")).await.status, 401);
+        let (code, why) = ask(format!("Node {now_ms}")).await.unwrap_err();
+        assert!(code == tonic::Code::Unauthenticated && why.contains("must be: Bearer"), "{why}");
+        // Guesses cost time, as those of passwords do.
+        let mut later = false;
+        for _ in 0..20 {
+            later |= ask(forged.clone()).await.unwrap_err().1.contains("too many wrong passwords");
+        }
+        assert!(later);
         node.shutdown().await;
     }
 }

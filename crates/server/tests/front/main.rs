@@ -5,6 +5,7 @@ mod console;
 mod counters;
 mod grpc;
 mod load;
+mod opening;
 mod receipts;
 mod tls;
 mod transactions;

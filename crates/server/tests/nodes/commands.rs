@@ -208,6 +208,17 @@ async fn the_server_tells_about_itself() {
     run(&mut client, "SET gone 1 => OK\nSET kept 1 => OK\nINCR counted => 1\nDEL gone => 1").await;
     assert!(client.ask("INFO keyspace").await.text().contains("db0:keys=2,"), "neither what was deleted nor what counters keep");
     run(&mut client, "DEL kept counted => 2").await;
+    run(&mut client, "SET a 1 EX 100 => OK\nSET b 1 EX 100 => OK\nSET c 1 => OK\nEXPIRE c 100 => 1\nSET c 2 KEEPTTL => OK").await;
+    let keyspace = client.ask("INFO keyspace").await.text();
+    assert!(keyspace.contains("db0:keys=3,expires=3,avg_ttl=0,"), "{keyspace}");
+    run(&mut client, "PERSIST a => 1\nSET b 2 => OK\nDEL c => 1").await;
+    let keyspace = client.ask("INFO keyspace").await.text();
+    assert!(keyspace.contains("db0:keys=2,expires=0,"), "{keyspace}");
+    run(&mut client, "SET a 1 PX 1 => OK").await;
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    let keyspace = client.ask("INFO keyspace").await.text();
+    assert!(keyspace.contains("db0:keys=1,expires=1,"), "there are never more than keys, though what has expired is still there: {keyspace}");
+    run(&mut client, "DEL a b => 1").await;
     for expected in ["redis_version:7", "data_center:here", "# Keyspace", "name=plain,protocol=eventual", "connected_clients:1"] {
         assert!(info.contains(expected), "{expected} in {info}");
     }

@@ -3,6 +3,7 @@
 use super::*;
 use rheostat_core::random::Random;
 use rheostat_core::slots::slot;
+use rheostat_core::store::Trim;
 use std::collections::BTreeSet;
 
 pub(super) fn order<S: Store<Meta>>(mut store: S) {
@@ -290,6 +291,38 @@ pub(super) fn collect_expired<S: Store<Meta>>(mut store: S) {
     assert_eq!(store.collect(b"k", &TestCut { complete: Timestamp::ZERO, floor_ms: 101, ..TestCut::upto(50) }), 0, "something older can arrive");
     assert_eq!(store.collect(b"k", &TestCut { floor_ms: 101, ..TestCut::upto(50) }), 1);
     assert_eq!(store.stats().keys, 0);
+}
+
+pub(super) fn expiring_keys<D: Driver>(mut driver: D) {
+    let mut store = driver.create();
+    let count = |store: &D::Store| store.stats().expiring_keys;
+    append(&mut store, &put(id(10, 0), &["a", "b", "c"]), false);
+    assert_eq!(count(&store), 0);
+    append(&mut store, &expiring(id(20, 0), "a", 100), false);
+    append(&mut store, &expiring(id(20, 0), "b", 100), false);
+    append(&mut store, &expiring(id(20, 0), "c", 100), false);
+    append(&mut store, &expiring(id(20, 0), "d", 100), false);
+    assert_eq!(count(&store), 4);
+    append(&mut store, &expiring(id(20, 0), "d", 100), false);
+    append(&mut store, &expiring(id(30, 0), "d", 200), false);
+    assert_eq!(count(&store), 4, "neither what comes again nor a later expiry counts twice");
+    append(&mut store, &put(id(30, 0), &["a"]), false);
+    assert_eq!(count(&store), 3, "overwritten by what does not expire");
+    append(&mut store, &expiring(id(25, 1), "a", 100), false);
+    assert_eq!(count(&store), 3, "what is older than the newest changes nothing");
+    append(&mut store, &delete(id(30, 0), "b"), false);
+    assert_eq!(count(&store), 2, "a tombstone does not expire");
+    flush(&mut store);
+    let Some((mut store, _)) = driver.restart(store) else { return };
+    // What a restart has left on disk comes when it is asked for.
+    let names = ["a", "b", "c", "d"];
+    names.iter().for_each(|name| assert!(!store.chain(name.as_bytes()).is_empty()));
+    assert_eq!(count(&store), 2, "after a restart");
+    store.collect(b"c", &TestCut { floor_ms: 101, ..TestCut::upto(50) });
+    store.collect(b"d", &TestCut { floor_ms: 101, ..TestCut::upto(50) });
+    assert_eq!(count(&store), 1, "the one that expires later is still there");
+    store.trim(&key("d"), &Trim::Upto(id(30, 0))).expect("trims");
+    assert_eq!(count(&store), 0);
 }
 
 pub(super) fn collect_history<S: Store<Meta>>(mut store: S) {

@@ -42,6 +42,7 @@ pub fn run<D: Driver>(make: impl Fn() -> D) {
     checks::collect_at_append(make().create());
     checks::collect_tombstones(make().create());
     checks::collect_expired(make().create());
+    checks::expiring_keys(make());
     checks::collect_history(make().create());
     checks::collect_checkpoints(make());
     checks::collect_some(make().create());

@@ -209,7 +209,12 @@ impl Model {
             let in_slot: BTreeSet<Key> = self.chains.keys().filter(|other| slot(other) == slot(&key)).cloned().collect();
             assert_eq!(walk(store, slot(&key), 2).into_iter().collect::<BTreeSet<_>>(), in_slot, "step {step}: the slot of {key:?}");
         }
-        assert_eq!(store.stats().keys, self.chains.len() as u64, "step {step}: the number of keys");
+        let stats = store.stats();
+        assert_eq!(stats.keys, self.chains.len() as u64, "step {step}: the number of keys");
+        let newest = self.chains.values().filter_map(|chain| chain.values().next_back());
+        let expiring = newest.filter(|newest| newest.value.is_some() && newest.expires_ms != 0).count() as u64;
+        let at_least = expiring.saturating_sub(stats.cold_keys);
+        assert!((at_least..=expiring).contains(&stats.expiring_keys), "step {step}: {} keys expire in memory, of {expiring}", stats.expiring_keys);
         for origin in (0..3).map(DcId) {
             let after = Timestamp::new(self.now_ms.saturating_sub(20), 0);
             let (held, _) = store.held_updates(origin, after, usize::MAX).expect("reads");

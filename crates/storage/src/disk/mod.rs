@@ -623,6 +623,7 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
             memory_bytes: self.chains.bytes(),
             log_bytes: self.log.bytes(),
             cold_keys: self.cold_keys(),
+            expiring_keys: self.chains.expiring(),
         }
     }
 }
