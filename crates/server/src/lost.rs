@@ -7,6 +7,7 @@
 use crate::folder;
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Life;
+use crate::peer::TELLS_REMOVED;
 use crate::shard::mailbox::Control;
 use crate::shared::{Shared, lock};
 use rheostat_clock::{DcId, Timestamp};
@@ -60,6 +61,15 @@ impl Wire for Standing {
         let known = [Standing::Joins, Standing::Open, Standing::Lost, Standing::Reserved, Standing::Removed];
         known.get(usize::from(input.byte()?)).copied().ok_or(WireError::Invalid("what became of a data center's place"))
     }
+}
+
+/// What is told of data centers in a format of peers: nobody is told of places that nobody has been in, and an earlier release knows no other end than a loss, which is the same to its servers.
+fn in_format(mut list: Vec<Lost>, format: u8) -> Vec<Lost> {
+    list.retain(|lost| lost.standing != Standing::Reserved);
+    if format < TELLS_REMOVED {
+        list.iter_mut().for_each(|lost| lost.standing = lost.standing.rank());
+    }
+    list
 }
 
 impl Standing {
@@ -480,7 +490,7 @@ impl Shared {
 
     /// Tells `peer` which data centers are lost, if any are.
     pub(crate) fn tell_lost(&self, peer: &crate::peer::Peer) {
-        let lost: Vec<Lost> = self.lost.list().into_iter().filter(|lost| lost.standing != Standing::Reserved).collect();
+        let lost = in_format(self.lost.list(), peer.format());
         if !lost.is_empty() && !self.lost.contains(peer.dc()) {
             peer.send_lost(self.clocks.monotonic_us(), &lost.to_bytes());
         }
@@ -595,6 +605,18 @@ mod tests {
             assert!(known.merge(vec![Lost { generation: 1, ..lost.clone() }]));
             assert_eq!(known.list()[0].standing, Standing::Lost, "the next one there was lost, and not taken out");
         }
+    }
+
+    #[test]
+    fn an_earlier_release_is_told_of_a_data_center_that_was_taken_out_as_of_a_lost_one() {
+        let of = |standing| Lost { standing, ..lost(9, &[(0, 1, 50)]) };
+        let all = vec![of(Standing::Removed), of(Standing::Joins), of(Standing::Reserved), of(Standing::Open)];
+        let told = |format| in_format(all.clone(), format).iter().map(|lost| lost.standing).collect::<Vec<_>>();
+        for format in [0, 21] {
+            assert_eq!(told(format), [Standing::Lost, Standing::Joins, Standing::Open], "{format}");
+        }
+        assert_eq!(told(22), [Standing::Removed, Standing::Joins, Standing::Open]);
+        assert_eq!(in_format(all.clone(), 21)[0].ends, all[0].ends);
     }
 
     #[test]

@@ -25,7 +25,10 @@ const PROOF_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"RHEO";
 
 /// The formats that this version can speak between nodes. From the first release on, the oldest is the newest of the release before.
-pub const FORMATS: Formats = Formats { oldest: 22, newest: 22 };
+pub const FORMATS: Formats = Formats { oldest: 21, newest: 22 };
+
+/// From this one on, a data center that was taken out is told from one that is lost.
+pub(crate) const TELLS_REMOVED: u8 = 22;
 
 /// Formats of what nodes say to each other, from the oldest to the newest that one can speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,6 +14,7 @@ mod queue;
 
 pub(crate) use connect::{hear_others, run};
 pub(crate) use delay::Delays;
+pub(crate) use greeting::TELLS_REMOVED;
 pub use greeting::{FORMATS as PEER_FORMATS, Formats};
 
 use crate::config::NodeConfig;
@@ -209,6 +210,11 @@ impl Peer {
     /// A connection is in this format.
     fn speaks(&self, format: u8) {
         self.format.store(format, Ordering::Relaxed);
+    }
+
+    /// The format of the last connection; 0 before the first.
+    pub(crate) fn format(&self) -> u8 {
+        self.format.load(Ordering::Relaxed)
     }
 
     /// The connections to `node`.
@@ -541,7 +547,7 @@ impl Peer {
             dc: self.dc,
             connected,
             accepted: self.accepted.load(Ordering::Relaxed),
-            format: self.format.load(Ordering::Relaxed),
+            format: self.format(),
             connects: self.connects.load(Ordering::Relaxed),
             queued_bytes,
             frames_sent: self.frames_sent.load(Ordering::Relaxed),
