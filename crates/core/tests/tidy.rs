@@ -73,6 +73,7 @@ const ROOMS: &[&str] = &[
     "bench",
     "apps",
     "lab",
+    "nemesis",
     "designer",
     "page",
     "cli",
@@ -152,7 +153,7 @@ fn nothing_but_the_registry_names_a_protocol() {
     let mut faults = forbid(
         &[
             "core", "counters", "monitor", "storage", "stack", "checkers", "sim", "model", "resp", "server", "client", "cluster", "bench", "lab",
-            "designer", "cli",
+            "nemesis", "designer", "cli",
         ],
         &banned,
     );

@@ -155,6 +155,20 @@ async fn count(client: &Client, by: i64) {
     }
 }
 
+/// Waits until all see that the counter is there, and what it is: who adds to one that is not there yet begins one without bounds, which is given up for the one with bounds.
+async fn counter_becomes(clients: &[Client], value: i64) {
+    let until = Instant::now() + PATIENCE;
+    for client in clients {
+        loop {
+            match client.session("default").counter("stock").look().await {
+                Ok(view) if view.value == value => break,
+                seen => assert!(Instant::now() < until, "the counter does not become {value}: {seen:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
 fn now_ms() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64
 }
@@ -181,6 +195,7 @@ async fn any_moment_is_put_back_while_writers_go_on_and_an_archiver_is_killed() 
         assert!(Instant::now() < until, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    counter_becomes(&clients, 100).await;
     clients[0].session("default").put("before", "everything").await.unwrap();
     while let Err(error) = clients[0].session("agreed").put("lock", "mine").await {
         assert!(Instant::now() < until, "{error}");
@@ -203,6 +218,8 @@ async fn any_moment_is_put_back_while_writers_go_on_and_an_archiver_is_killed() 
     says(&ctl(&addresses[0], &["backup", &archive]).output().unwrap(), 1, &["a backup wants a place of its own"]);
     says(&ctl(&addresses[0], &["restore", &archive]).output().unwrap(), 1, &["is an archive; --to says which moment is put back (from 20"]);
     count(&clients[1], -10).await;
+    // An archiver looks at counters where it is.
+    counter_becomes(&clients, 90).await;
     counters_reach(list, now_ms()).await;
     let counted = now_ms();
     count(&clients[0], -20).await;
