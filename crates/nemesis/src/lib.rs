@@ -42,6 +42,9 @@ const LAST_OPERATION: Duration = Duration::from_secs(30);
 /// Before a data center is lost, no session goes there or leaves it for so long; what was acknowledged there in this time may be lost.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
+/// Operations of keys that are recorded and checked: in memory.
+const MOST_OPERATIONS: u64 = 2_000_000;
+
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -119,6 +122,19 @@ impl Options {
         if self.every < Duration::from_secs(1) {
             return Err("faults come a second apart at the least".into());
         }
+        if !self.faults.is_empty() && self.duration < 2 * self.every {
+            return Err(format!(
+                "a run of {} s has no room for a fault: it needs twice the {} s between them",
+                self.duration.as_secs(),
+                self.every.as_secs()
+            ));
+        }
+        let operations = self.operations();
+        if operations > MOST_OPERATIONS {
+            return Err(format!(
+                "some {operations} operations would be recorded, and at most {MOST_OPERATIONS} are: fewer clients, longer pauses, or a shorter run"
+            ));
+        }
         if let Some(fault) = self.faults.iter().find(|fault| fault.needs_replicas() && self.replicas < 3) {
             return Err(format!("{} needs three replicas: with fewer, what one server alone has is lost with it", fault.name()));
         }
@@ -129,6 +145,12 @@ impl Options {
             return Err(format!("there is nowhere to move to: {} nodes have {} replicas of each partition", self.nodes, self.replicas));
         }
         Ok(info)
+    }
+
+    /// About as many operations of keys are made if each takes a millisecond.
+    fn operations(&self) -> u64 {
+        let clients = self.clients as u64 * u64::from(self.data_centers);
+        clients.saturating_mul(self.duration.as_millis() as u64) / (self.pause_ms / 2 + 1)
     }
 
     /// The names of the data centers.
@@ -412,7 +434,7 @@ fn judge(options: &Options, info: &ProtocolInfo, world: World, mut happened: Vec
         }
     };
     let file = options.folder.join("history.jsonl");
-    std::fs::write(&file, lines(&history, info.level)).map_err(|error| format!("{}: {error}", file.display()))?;
+    std::fs::write(&file, lines(&history, options.held_to.unwrap_or(info.level))).map_err(|error| format!("{}: {error}", file.display()))?;
     let counter = Counter { answered: tally.answered.len() as u64, refused: tally.refused, value: counter };
     Ok(Report { data_centers: world.data_centers, counts, refused_sessions, moves, happened, counter, checked, findings, history: file })
 }

@@ -75,6 +75,8 @@ fn what_cannot_be_is_said_before_anything_runs() {
         ("--from /nowhere/rheostat", "/nowhere/rheostat"),
         ("--faults move", "nowhere to move"),
         ("--faults lose --data-centers 2", "lose needs three data centers"),
+        ("--duration 19", "no room for a fault"),
+        ("--pause 0 --clients 500", "at most 2000000 are"),
     ] {
         let output = nemesis(folder.path(), arguments);
         let said = told(&output);
