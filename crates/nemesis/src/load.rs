@@ -28,6 +28,9 @@ const HOT: usize = 12;
 /// For how long, in seconds.
 const HOT_SECONDS: u64 = 15;
 
+/// Findings that are kept.
+const MOST_FINDINGS: usize = 20;
+
 /// The counter.
 const COUNTER: &str = "stock";
 
@@ -152,7 +155,7 @@ impl World {
     pub(crate) fn find(&self, what: String) {
         let mut findings = lock(&self.findings);
         // One of a kind is enough, and they may come by the thousand.
-        if findings.len() < 20 && !findings.contains(&what) {
+        if findings.len() < MOST_FINDINGS && !findings.contains(&what) {
             findings.push(what);
         }
     }
