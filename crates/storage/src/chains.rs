@@ -212,6 +212,8 @@ pub(crate) struct HandedOver<'a, M> {
 pub(crate) struct Chains<M> {
     map: Table<Entry<M>>,
     index: Index,
+    /// Nothing is in the index yet.
+    replaying: bool,
     candidates: VecDeque<(u32, u32)>,
     ticket: u32,
     versions: u64,
@@ -245,6 +247,7 @@ impl<M: Clone> Chains<M> {
         Chains {
             map: Table::new(),
             index: Index::default(),
+            replaying: false,
             candidates: VecDeque::new(),
             ticket: 0,
             versions: 0,
@@ -292,6 +295,11 @@ impl<M: Clone> Chains<M> {
     /// Adds `version` to the chain of `key`, and lets go from its old end what `cut` says nobody asks for.
     pub(crate) fn insert<C: Cut<M>>(&mut self, key: &Key, version: Version<M>, cut: &C) -> Inserted {
         let number = self.number(key);
+        self.insert_at(number, key, version, cut)
+    }
+
+    /// As [`Chains::insert`], for a `key` whose number is known.
+    fn insert_at<C: Cut<M>>(&mut self, number: u32, key: &Key, version: Version<M>, cut: &C) -> Inserted {
         let Some(entry) = self.map.at_mut(number) else { return Inserted::Known };
         let versions = &mut entry.versions;
         let at = match versions.last() {
@@ -334,7 +342,7 @@ impl<M: Clone> Chains<M> {
         if gone > 0 && versions.spilled() && (versions.len() == 1 || versions.len() * 4 <= versions.capacity()) {
             versions.shrink_to_fit();
         }
-        if versions.len() == 1 && trimmed.is_none() {
+        if versions.len() == 1 && trimmed.is_none() && !self.replaying {
             self.index.insert((Place::of(key), number));
         }
         entry.mark(USED, true);
@@ -346,15 +354,27 @@ impl<M: Clone> Chains<M> {
         Inserted::New { trimmed }
     }
 
+    /// Chains that a replay begins with: for a store that has an engine. Until [`Chains::end_replay`] no walk finds them.
+    pub(crate) fn begin_replay() -> Chains<M> {
+        Chains { replaying: true, ..Chains::new(true) }
+    }
+
     /// As [`Chains::insert`], in a replay: the key's chain in the engine, if there is one, is joined to it when it is asked for.
     pub(crate) fn replay(&mut self, key: &Key, version: Version<M>, engine: bool) {
-        if engine && self.map.find(key).is_none() {
-            let number = self.number(key);
-            if let Some(entry) = self.map.at_mut(number) {
-                entry.mark(PARTIAL, true);
-            }
-        }
-        self.insert(key, version, &KeepAll);
+        let number = self.map.find(key).unwrap_or_else(|| {
+            self.bytes += Self::key_bytes(key);
+            let mut entry = Entry::new();
+            entry.mark(PARTIAL, engine);
+            self.map.insert(key, entry)
+        });
+        self.insert_at(number, key, version, &KeepAll);
+    }
+
+    /// Everything is replayed: makes the index, which takes a fraction of what it does key by key.
+    pub(crate) fn end_replay(&mut self) {
+        let here = self.map.numbered().filter(|(.., entry)| !entry.versions.is_empty());
+        self.index = Index::of(here.map(|(number, key, _)| (Place::of(key), number)).collect());
+        self.replaying = false;
     }
 
     /// Adds the versions of `update`; returns how many were new. `trimmed` is told up to where a chain was let go.

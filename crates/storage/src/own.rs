@@ -5,6 +5,9 @@ use rheostat_core::store::Position;
 use rheostat_core::version::Update;
 use std::collections::VecDeque;
 
+/// Places for updates that are kept though few are used.
+const MOST_SPARE: usize = 4096;
+
 /// One own update.
 #[derive(Clone)]
 struct Own<M> {
@@ -67,6 +70,7 @@ impl<M: Clone> OwnUpdates<M> {
             last = Some(first.update.id.written);
             self.pop();
         }
+        self.give_back();
         last
     }
 
@@ -92,6 +96,14 @@ impl<M: Clone> OwnUpdates<M> {
         while self.updates.front().is_some_and(|own| own.update.id.written <= upto) {
             self.pop();
         }
+        self.give_back();
+    }
+
+    /// A burst's places do not stay when the burst has gone.
+    fn give_back(&mut self) {
+        if self.updates.capacity() > MOST_SPARE && self.updates.len() < self.updates.capacity() / 8 {
+            self.updates.shrink_to(2 * self.updates.len());
+        }
     }
 
     fn pop(&mut self) {
@@ -99,5 +111,23 @@ impl<M: Clone> OwnUpdates<M> {
             self.bytes -= own.length;
             self.gone = own.update.id.written;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{id, put};
+
+    #[test]
+    fn a_burst_leaves_no_places_behind() {
+        let mut own = OwnUpdates::new();
+        (1..=100_000).for_each(|at| own.push(put(id(at, 0), &["a"]), Position(at), 10));
+        own.release(Timestamp::new(99_990, 0));
+        assert!(own.updates.capacity() <= MOST_SPARE, "{}", own.updates.capacity());
+        assert_eq!(own.since(Timestamp::ZERO, Position(u64::MAX), usize::MAX).0.len(), 10);
+        (100_001..=200_000).for_each(|at| own.push(put(id(at, 0), &["a"]), Position(at), 10));
+        assert_eq!(own.trim_to(1000), Some(Timestamp::new(199_900, 0)));
+        assert!(own.updates.capacity() <= MOST_SPARE, "{}", own.updates.capacity());
     }
 }

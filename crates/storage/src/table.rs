@@ -166,7 +166,13 @@ impl<T> Table<T> {
 
     /// All there are.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
-        self.chunks.iter().flatten().flatten().map(|slot| (slot.key.bytes(), &slot.value))
+        self.numbered().map(|(_, key, value)| (key, value))
+    }
+
+    /// All there are, with their numbers.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &[u8], &T)> {
+        let slots = self.chunks.iter().flatten().zip(0..);
+        slots.filter_map(|(slot, at)| slot.as_ref().map(|slot| (at, slot.key.bytes(), &slot.value)))
     }
 }
 
@@ -212,6 +218,7 @@ mod tests {
         for number in 5000..8000 {
             table.insert(&key(number), number);
         }
+        assert!(table.numbered().all(|(at, key, _)| table.find(key) == Some(at)));
         for (number, at) in numbers.iter().enumerate().filter(|(number, _)| number % 3 != 0) {
             assert_eq!((table.find(&key(number)), table.at(*at)), (Some(*at), Some(&number)));
         }

@@ -2,6 +2,7 @@
 //!
 //! - [`format`], `log`, `mark`, `recovery`, `read`: the log: its bytes, appending and flushing, what is known to be flushed, opening, reading own updates back.
 //! - `cold`, `embedded`: the engine with the chains of the last checkpoint, and the thread that writes it; the engine beside the log.
+//! - `replay`: what a start makes of the log's records.
 //! - `reads`: reading from the engine what somebody asks for, without stopping who does not.
 //! - `split`: making several stores of one.
 //! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
@@ -21,6 +22,7 @@ mod options;
 mod read;
 mod reads;
 mod recovery;
+mod replay;
 mod split;
 
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
@@ -33,14 +35,15 @@ use crate::own::OwnUpdates;
 use crate::{check_update, raise_newest};
 use checkpoint::Running;
 use cold::Cold;
-use format::{Kind, MAX_PAYLOAD, RECORD_HEADER};
+use format::{Kind, MAX_PAYLOAD};
 use log::Log;
 use mark::Mark;
 use reads::Reads;
+use replay::{Forget, Replay, Replayed};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, FlushJob, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
-use rheostat_core::wire::{Reader, Wire, WireError};
+use rheostat_core::wire::Wire;
 use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -91,23 +94,6 @@ pub struct DiskStore<M> {
     _lock: File,
 }
 
-/// The payload of a record that says that a key lost all versions up to an id.
-struct Forget {
-    key: Key,
-    upto: VersionId,
-}
-
-impl Wire for Forget {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.key.encode(out);
-        self.upto.encode(out);
-    }
-
-    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Forget { key: Wire::decode(input)?, upto: Wire::decode(input)? })
-    }
-}
-
 /// The number of the store in `directory`: another for each store that was ever made. `None` if there is no log there.
 ///
 /// # Errors
@@ -151,79 +137,12 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if marked.is_some_and(|marked| marked.store != number) {
             return Err(OpenError::Foreign { path: mark, what: "belongs to another store than the log beside it".to_owned() });
         }
-        let mut chains = Chains::new(true);
-        let mut own = OwnUpdates::new();
-        let mut own_floor = checkpoint.newest_own.max(checkpoint.released);
-        own.raise(own_floor);
-        let mut recovered = Recovered { state: checkpoint.state.clone(), newest: checkpoint.newest.clone(), ..Recovered::default() };
-        let mut newest_own = Timestamp::ZERO;
-        let (mut entries, mut positions) = (Entries::default(), Entries::default());
-        let replay = |found: recovery::Found<'_>| -> Result<Option<Timestamp>, String> {
-            let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
-            let new = found.end > checkpoint.position;
-            match found.kind {
-                Kind::Remote | Kind::Own if new => {
-                    let update = Update::<M>::from_bytes(found.payload).map_err(wrong)?;
-                    for (key, version) in update.versions() {
-                        chains.replay(key, version, engine_keys > 0);
-                    }
-                    recovered.replayed += 1;
-                    raise_newest(&mut recovered.newest, update.id);
-                    if found.kind == Kind::Remote {
-                        return Ok(None);
-                    }
-                    let written = update.id.written;
-                    if written <= newest_own.max(own.newest()) {
-                        return Err(format!("own update {written} is older than one before it"));
-                    }
-                    newest_own = written;
-                    own.push(update, Position(found.end), found.payload.len());
-                    own_floor = own.trim_to(options.own_cache_bytes).unwrap_or(own_floor);
-                    Ok(Some(written))
-                }
-                Kind::Own => {
-                    // Only its place is of interest; the update is read again when a link asks for it.
-                    let written = Timestamp::decode(&mut Reader::new(found.payload)).map_err(wrong)?;
-                    if written <= newest_own {
-                        return Err(format!("own update {written} is older than one before it"));
-                    }
-                    newest_own = written;
-                    Ok(Some(written))
-                }
-                Kind::State if new => {
-                    recovered.state = Some(found.payload.to_vec());
-                    Ok(None)
-                }
-                Kind::Forget if new => {
-                    let Forget { key, upto } = Forget::from_bytes(found.payload).map_err(wrong)?;
-                    if engine_keys > chains.on_disk() && !chains.contains(&key) {
-                        let stored = cold.get(&key).map_err(|error| error.to_string())?;
-                        chains.load(&key, stored.unwrap_or_default());
-                    }
-                    chains.trim(&key, &Trim::Upto(upto));
-                    Ok(None)
-                }
-                Kind::Entry => {
-                    let mut payload = Reader::new(found.payload);
-                    let index = u64::decode(&mut payload).map_err(wrong)?;
-                    entries.append(index, payload.rest().to_vec());
-                    positions.append(index, found.end.saturating_sub((RECORD_HEADER + found.payload.len()) as u64));
-                    Ok(None)
-                }
-                Kind::Compact => {
-                    let through = u64::from_bytes(found.payload).map_err(wrong)?;
-                    entries.compact(through);
-                    positions.compact(through);
-                    Ok(None)
-                }
-                Kind::Remote | Kind::State | Kind::Forget | Kind::Flushed => Ok(None),
-            }
-        };
+        let mut replay = Replay::new(&checkpoint, engine_keys, options.own_cache_bytes);
         let known = recovery::Known { store: number, checkpoint: checkpoint.position, flushed: marked.map(|marked| marked.position) };
-        let mut log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, replay)?;
+        let mut log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, |found| replay.take(&found, &cold))?;
+        let Replayed { chains, own, own_floor, mut recovered, positions } = replay.finish();
         log.failure = failure;
         recovered.notes = notes;
-        recovered.entries = entries.into_list();
         let store = DiskStore {
             chains,
             log,

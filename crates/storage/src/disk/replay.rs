@@ -1,0 +1,168 @@
+//! What a start makes of the log's records: chains over those of the last checkpoint, own updates, the protocol's state and its own log.
+
+use super::cold::{Checkpoint, Cold};
+use super::format::{Kind, RECORD_HEADER};
+use super::recovery::Found;
+use crate::chains::Chains;
+use crate::entries::Entries;
+use crate::own::OwnUpdates;
+use crate::raise_newest;
+use rheostat_clock::Timestamp;
+use rheostat_core::store::{Position, Recovered, Trim};
+use rheostat_core::version::{Key, Update, Version, VersionId};
+use rheostat_core::wire::{Reader, Wire, WireError};
+use smallvec::SmallVec;
+
+/// Versions that go into the chains together: the memory that their keys are looked up in is asked for at once.
+const TOGETHER: usize = 32;
+
+/// The payload of a record that says that a key lost all versions up to an id.
+pub(super) struct Forget {
+    pub(super) key: Key,
+    pub(super) upto: VersionId,
+}
+
+impl Wire for Forget {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.key.encode(out);
+        self.upto.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Forget { key: Wire::decode(input)?, upto: Wire::decode(input)? })
+    }
+}
+
+/// A replay under way.
+pub(super) struct Replay<M> {
+    chains: Chains<M>,
+    /// Versions that are still to go into the chains.
+    waiting: Vec<(Key, Version<M>)>,
+    /// Where the checkpoint ends that it goes on from, and how many keys the engine holds.
+    from: u64,
+    engine_keys: u64,
+    own: OwnUpdates<M>,
+    own_floor: Timestamp,
+    own_cache_bytes: usize,
+    /// The greatest timestamp of an own update so far.
+    newest_own: Timestamp,
+    recovered: Recovered,
+    entries: Entries<Vec<u8>>,
+    positions: Entries<u64>,
+}
+
+/// What a replay has made.
+pub(super) struct Replayed<M> {
+    pub(super) chains: Chains<M>,
+    pub(super) own: OwnUpdates<M>,
+    /// The greatest own timestamp that is no longer in `own`.
+    pub(super) own_floor: Timestamp,
+    /// But for the notes.
+    pub(super) recovered: Recovered,
+    /// The positions before the records of the protocol's own log.
+    pub(super) positions: Entries<u64>,
+}
+
+impl<M: Wire + Clone + Send + 'static> Replay<M> {
+    pub(super) fn new(checkpoint: &Checkpoint, engine_keys: u64, own_cache_bytes: usize) -> Replay<M> {
+        let mut own = OwnUpdates::new();
+        let own_floor = checkpoint.newest_own.max(checkpoint.released);
+        own.raise(own_floor);
+        Replay {
+            chains: Chains::begin_replay(),
+            waiting: Vec::with_capacity(TOGETHER),
+            from: checkpoint.position,
+            engine_keys,
+            own,
+            own_floor,
+            own_cache_bytes,
+            newest_own: Timestamp::ZERO,
+            recovered: Recovered { state: checkpoint.state.clone(), newest: checkpoint.newest.clone(), ..Recovered::default() },
+            entries: Entries::default(),
+            positions: Entries::default(),
+        }
+    }
+
+    /// Takes the next record; returns the timestamp of an own update. Errors: why it cannot be one of this log.
+    pub(super) fn take(&mut self, found: &Found<'_>, cold: &Cold) -> Result<Option<Timestamp>, String> {
+        let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
+        let new = found.end > self.from;
+        match found.kind {
+            Kind::Remote | Kind::Own if new => {
+                let update = Update::<M>::from_bytes(found.payload).map_err(wrong)?;
+                self.waiting.extend(update.versions().map(|(key, version)| (key.clone(), version)));
+                if self.waiting.len() >= TOGETHER {
+                    self.put();
+                }
+                self.recovered.replayed += 1;
+                raise_newest(&mut self.recovered.newest, update.id);
+                if found.kind == Kind::Remote {
+                    return Ok(None);
+                }
+                let written = self.own_update(update.id.written, self.own.newest())?;
+                self.own.push(update, Position(found.end), found.payload.len());
+                self.own_floor = self.own.trim_to(self.own_cache_bytes).unwrap_or(self.own_floor);
+                Ok(Some(written))
+            }
+            // Only its place is of interest; the update is read again when a link asks for it.
+            Kind::Own => {
+                let written = Timestamp::decode(&mut Reader::new(found.payload)).map_err(wrong)?;
+                self.own_update(written, Timestamp::ZERO).map(Some)
+            }
+            Kind::State if new => {
+                self.recovered.state = Some(found.payload.to_vec());
+                Ok(None)
+            }
+            Kind::Forget if new => {
+                let Forget { key, upto } = Forget::from_bytes(found.payload).map_err(wrong)?;
+                self.put();
+                if self.engine_keys > self.chains.on_disk() && !self.chains.contains(&key) {
+                    let stored = cold.get(&key).map_err(|error| error.to_string())?;
+                    self.chains.load(&key, stored.unwrap_or_default());
+                }
+                self.chains.trim(&key, &Trim::Upto(upto));
+                Ok(None)
+            }
+            Kind::Entry => {
+                let mut payload = Reader::new(found.payload);
+                let index = u64::decode(&mut payload).map_err(wrong)?;
+                self.entries.append(index, payload.rest().to_vec());
+                self.positions.append(index, found.end.saturating_sub((RECORD_HEADER + found.payload.len()) as u64));
+                Ok(None)
+            }
+            Kind::Compact => {
+                let through = u64::from_bytes(found.payload).map_err(wrong)?;
+                self.entries.compact(through);
+                self.positions.compact(through);
+                Ok(None)
+            }
+            Kind::Remote | Kind::State | Kind::Forget | Kind::Flushed => Ok(None),
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Replayed<M> {
+        self.put();
+        self.chains.end_replay();
+        self.recovered.entries = self.entries.into_list();
+        Replayed { chains: self.chains, own: self.own, own_floor: self.own_floor, recovered: self.recovered, positions: self.positions }
+    }
+
+    /// The next own update was `written` then, which is after all others and `floor`.
+    fn own_update(&mut self, written: Timestamp, floor: Timestamp) -> Result<Timestamp, String> {
+        if written <= self.newest_own.max(floor) {
+            return Err(format!("own update {written} is older than one before it"));
+        }
+        self.newest_own = written;
+        Ok(written)
+    }
+
+    /// Puts what waits into the chains.
+    fn put(&mut self) {
+        let keys: SmallVec<[&[u8]; TOGETHER]> = self.waiting.iter().map(|(key, _)| &**key).collect();
+        self.chains.prefetch(&keys, |_| ());
+        drop(keys);
+        for (key, version) in self.waiting.drain(..) {
+            self.chains.replay(&key, version, self.engine_keys > 0);
+        }
+    }
+}
