@@ -29,7 +29,7 @@ const REST_US: u64 = 100_000;
 /// How much longer than an update's own deadline its answer may take in the end, in microseconds.
 pub(crate) const ANSWER_US: u64 = 1_000_000;
 
-/// How long making a counter may take where servers must agree on it, and how long after a failure it is tried again, in microseconds.
+/// How long making a counter may take where servers must agree on it, once there are no faults any more, and how long after a failure it is tried again, in microseconds.
 const MAKING_US: u64 = 20_000_000;
 const RETRY_MAKING_US: u64 = 100_000;
 
@@ -133,7 +133,8 @@ impl World<'_> {
     /// Makes a counter where servers must agree on that, and may be cut off or without a leader. One that does not answer is followed by the next: its clock may be so far
     /// behind the others' that it takes nothing of them.
     fn make_with_patience(&mut self, counter: usize, call: CounterCall) {
-        let until_us = self.now_us + MAKING_US;
+        let healed_us = self.plan.faults.iter().map(|fault| fault.until_us).max().unwrap_or(0);
+        let until_us = self.now_us.max(healed_us) + MAKING_US;
         let members = self.members(counter);
         for server in members.into_iter().cycle() {
             if self.failure.is_some() || self.now_us >= until_us {

@@ -82,7 +82,8 @@ impl World<'_> {
             // What a disk has lost nobody else knows at once.
             let Some(node) = self.servers[peer].node.as_ref().filter(|_| !self.servers[peer].wiped) else { continue };
             let lost = &self.servers[self.index(ServerId { replica: 0, ..here })].lost;
-            let on_disk = |id: &VersionId| self.disk_lost_writes && lost.iter().any(|(after, upto)| *after < id.written && id.written <= *upto);
+            let loses = self.disk_lost_writes || self.plan.may_lose_acknowledged();
+            let on_disk = |id: &VersionId| loses && lost.iter().any(|(after, upto)| *after < id.written && id.written <= *upto);
             let is_lost = |id: &VersionId| on_disk(id) || self.died_with(id, here.partition);
             for key in (0..self.plan.keys.len()).filter(|key| self.plan.partition(*key) == here.partition) {
                 let written = &self.written[key];
