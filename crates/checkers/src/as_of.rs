@@ -51,9 +51,22 @@ pub fn check(history: &History, reads: &[PastRead]) -> Result<(), String> {
     let in_events = history.events.iter().flat_map(|event| event.observations());
     let in_finals = history.finals.iter().map(|read| (read.key, read.observed));
     let in_reads = reads.iter().flat_map(|read| read.observed.iter().copied());
+    // One that somebody has read may be lost as well, if nobody was told of it.
+    let unheard: BTreeSet<KeyId> = history
+        .lost_allowed
+        .iter()
+        .map(|id| history.event(*id))
+        .filter(|event| matches!(event.outcome, Outcome::Unknown))
+        .flat_map(|event| event.items().iter().map(|item| item.key))
+        .collect();
+    let acknowledged: BTreeSet<(KeyId, VersionId)> =
+        known.iter().flat_map(|(key, versions)| versions.keys().map(|version| (*key, *version))).collect();
     for (key, observed) in in_events.chain(in_finals).chain(in_reads) {
         if let Some(version) = observed.version {
-            note(key, version, observed.value.is_none());
+            known.entry(key).or_default().insert(version, observed.value.is_none());
+            if unheard.contains(&key) && !acknowledged.contains(&(key, version)) {
+                lost.insert((key, version));
+            }
         }
     }
     let none = BTreeMap::new();

@@ -38,3 +38,16 @@ fn a_deletion_that_nobody_heard_of_explains_what_is_absent_later() {
     let written = history("e0 s1 dc0 100..200 put x=1 -> 5.0@0\ne1 s1 dc0 300..? put x=2 -> ?\n");
     assert!(check(&written, &[absent(500)]).is_err(), "a value hides nothing");
 }
+
+/// A write that nobody was told of, and that somebody has read, may have gone with a disk.
+#[test]
+fn what_was_read_of_an_unanswered_write_may_be_lost() {
+    let mut history = history("e0 s1 dc0 100..? put x=1 -> ?\ne1 s2 dc0 200..300 get causal x -> 1@5.0@0\n");
+    assert!(check(&history, &[absent(500)]).is_err(), "nothing is lost");
+    history.lost_allowed = history.numbered().filter(|(_, event)| event.items().len() == 1).map(|(id, _)| id).collect();
+    assert_eq!(check(&history, &[absent(500)]), Ok(()));
+    // An acknowledged one is not lost with it.
+    let mut history = self::history("e0 s1 dc0 100..? put x=1 -> ?\ne1 s2 dc0 200..300 put x=2 -> 5.0@0\n");
+    history.lost_allowed = history.numbered().filter(|(_, event)| event.acknowledged().is_none()).map(|(id, _)| id).collect();
+    assert!(check(&history, &[absent(500)]).is_err());
+}

@@ -310,7 +310,14 @@ impl World<'_> {
         };
         let seats = self.servers.iter().filter(of_group).count();
         let away = self.servers.iter().filter(of_group).filter(is_away).count();
-        let may = away < (seats - 1) / 2;
+        // Until the others know that one which came back is counted, they count on the one whose disk is lost now.
+        let applied = |other: &crate::world::Server| {
+            let gauges = other.node.as_ref()?.look().status(other.clock.read(self.now_us)).gauges;
+            gauges.into_iter().find(|(gauge, _)| *gauge == "applied_index").map(|(_, applied)| applied)
+        };
+        let counted = self.servers.iter().filter(of_group).filter(|other| other.wiped && other.id != id).filter_map(applied).fold(0.0, f64::max);
+        let known = self.servers.iter().filter(of_group).filter(|other| other.id != id).filter_map(applied).all(|applied| applied >= counted);
+        let may = known && away < (seats - 1) / 2;
         if may && self.servers[server].node.is_some() {
             self.marks.see(marks::MEMBER_LOST);
         }
