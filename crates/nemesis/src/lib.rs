@@ -5,12 +5,14 @@
 //! | [`course`] | what goes wrong, and when: drawn from a seed before anything runs |
 //! | `operator` | who does it: signals to processes, and commands as an operator gives them |
 //! | `load` | what clients do meanwhile: keys, and a counter with a bound |
+//! | `beside` | the same where values stand side by side |
 //! | [`record`] | what they see, as a history |
 //! | [`report`] | what came of it |
 //!
 //! The course is the same for a seed. What processes do is not: a run is no proof, and is not to be repeated as one of the simulator is. It finds what the simulator cannot have: the operating system, disks, sockets, and
 //! everything of the server around its protocols.
 
+mod beside;
 pub mod course;
 mod load;
 mod operator;
@@ -98,9 +100,9 @@ impl Options {
     pub fn check(&self) -> Result<ProtocolInfo, String> {
         let info = registry::info(&self.protocol)
             .ok_or_else(|| format!("there is no protocol `{}`; there are {}", self.protocol, registry::names().join(", ")))?;
-        if info.siblings || info.keeps_bounds {
+        if info.keeps_bounds {
             return Err(format!(
-                "protocol {} answers in ways of its own (values side by side, bounds), which these clients do not ask for; rheostat sim --protocol {} does",
+                "protocol {} answers within bounds, which these clients do not ask for; rheostat sim --protocol {} does",
                 info.name, info.name
             ));
         }
@@ -360,6 +362,11 @@ async fn settle(operator: &mut Operator, world: &World) -> Option<i64> {
         }
         Err(why) => world.find(why),
     }
+    if world.asked.siblings
+        && let Err(why) = beside::settle(&clients, world, operator.patience).await
+    {
+        world.find(why);
+    }
     let tally = lock(&world.tally).clone();
     load::check_counter(&clients, &tally, world.gone.get(), operator.patience).await.map_err(|why| world.find(why)).ok()
 }
@@ -424,15 +431,23 @@ fn judge(options: &Options, info: &ProtocolInfo, world: World, mut happened: Vec
     for one in &mut happened {
         one.silence_ms = (0..world.data_centers.len()).map(|dc| report::silence_ms(&history, dc, one.from_us, one.to_us)).collect();
     }
-    let promises = Asked::of(info, options.held_to).promises();
+    let asked = Asked::of(info, options.held_to);
+    let promises = asked.promises();
     let promises = if history.finals.is_empty() { promises.before_the_end() } else { promises };
-    let checked = match check_all(&history, &promises) {
+    let mut checked = match check_all(&history, &promises) {
         Ok(summary) => summary.to_string(),
         Err(violation) => {
             findings.push(violation.to_string());
             String::new()
         }
     };
+    if asked.siblings {
+        let record = world.beside.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match beside::check(record, beside::quorums_meet(&options.protocol_options, options.data_centers), gone.is_some()) {
+            Ok(words) => checked = format!("{}\n{words}", checked.trim_end()),
+            Err(why) => findings.push(why),
+        }
+    }
     let file = options.folder.join("history.jsonl");
     std::fs::write(&file, lines(&history, options.held_to.unwrap_or(info.level))).map_err(|error| format!("{}: {error}", file.display()))?;
     let counter = Counter { answered: tally.answered.len() as u64, refused: tally.refused, value: counter };

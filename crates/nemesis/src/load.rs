@@ -1,9 +1,11 @@
 //! What clients do meanwhile: reads, transactions, writes, deletions and changes of keys, and updates of a counter with a bound. When something fails, a client goes on at another node of its data center, with its session; now and then it moves to another data center.
 
+use crate::beside::{self, Seen, is_shared};
 use crate::record::{Recorder, key_name, observation, observed, version_id};
 use rheostat_checkers::Promises;
 use rheostat_checkers::history::{Action, Condition as Expected, Observation, Outcome, SessionId, WriteItem};
-use rheostat_client::{Client, Condition, Error, Options, Put, Session, Version};
+use rheostat_checkers::siblings::SiblingHistory;
+use rheostat_client::{Client, Condition, Error, Options, Put, Read, Session, Version};
 use rheostat_core::counter::NewCounter;
 use rheostat_core::operation::Level;
 use rheostat_core::protocol::Span;
@@ -44,6 +46,8 @@ pub(crate) struct Asked {
     levels: [Level; 2],
     /// Whether one place decides changes of a key, so that nothing comes between.
     decides: bool,
+    /// Whether values of a key may stand side by side.
+    pub(crate) siblings: bool,
     /// The level that the history says was asked for, if it is held to another one than its own.
     held_to: Option<Level>,
 }
@@ -54,7 +58,7 @@ impl Asked {
             Level::Session(_) => [Level::Local, Level::SESSION],
             level => [level; 2],
         };
-        Asked { levels, decides: protocol.span != Span::Server, held_to }
+        Asked { levels, decides: protocol.span != Span::Server, siblings: protocol.siblings, held_to }
     }
 
     /// What is promised.
@@ -95,6 +99,8 @@ pub(crate) struct World {
     pub(crate) pause_ms: u64,
     pub(crate) recorder: Mutex<Recorder>,
     pub(crate) tally: Mutex<Tally>,
+    /// What is recorded besides, where values stand side by side.
+    pub(crate) beside: Mutex<SiblingHistory>,
     pub(crate) done: AtomicBool,
     /// What must not be.
     pub(crate) findings: Mutex<Vec<String>>,
@@ -134,6 +140,7 @@ impl World {
             pause_ms,
             recorder,
             tally: Mutex::default(),
+            beside: Mutex::default(),
             done: AtomicBool::new(false),
             findings: Mutex::default(),
             refused_sessions: AtomicU64::new(0),
@@ -206,13 +213,16 @@ struct User<'w> {
     node: usize,
     /// What a change may find.
     seen: Observation,
+    /// What it has seen of values that stand side by side.
+    beside: Seen,
 }
 
 /// One client of keys, whose home is data center `home`: operations one after another, whatever happens meanwhile.
 pub(crate) async fn use_keys(world: &World, home: usize, number: usize, seed: u64) {
     let random = Random::new(seed ^ (number as u64) << 32 ^ 0x5EED);
     let direct = number.is_multiple_of(2);
-    let mut user = User { world, dc: home, name: world.new_session(), random, direct, node: number, seen: Observation::ABSENT };
+    let mut user =
+        User { world, dc: home, name: world.new_session(), random, direct, node: number, seen: Observation::ABSENT, beside: Seen::default() };
     let Some(mut session) = user.go_on(None).await else { return };
     while !world.is_done() {
         let failed = user.operate(&mut session).await;
@@ -258,6 +268,7 @@ impl User<'_> {
 
     fn begin_anew(&mut self, client: &Client) -> Session {
         self.name = self.world.new_session();
+        self.beside = Seen::default();
         client.session(KEYSPACE)
     }
 
@@ -275,11 +286,38 @@ impl User<'_> {
         let (key, name) = (lock(&world.recorder).key(chosen), key_name(chosen));
         let begin = |action: Action| lock(&world.recorder).begin(self.name, self.dc, action);
         let fresh = || lock(&world.recorder).builder.fresh_value();
+        let (siblings, begun_us) = (world.asked.siblings, lock(&world.recorder).now_us());
         let (event, result) = match self.random.below(20) {
+            choice @ (0..4 | 11..20) if siblings && is_shared(chosen) => match self.beside.key().filter(|_| choice >= 11) {
+                Some(seen) => {
+                    let (key, value) = (lock(&world.recorder).key(seen), fresh());
+                    let event = begin(Action::Put { items: vec![WriteItem { key, value: Some(value) }], level });
+                    let place = self.beside.begin_write(world, seen, Some(value), true);
+                    let result = beside::replace(session, seen, value).await;
+                    match &result {
+                        Ok(version) => self.beside.wrote(world, place, version, true),
+                        Err(_) => self.beside.failed(),
+                    }
+                    (event, result.map(|version| Outcome::Written(Some(version_id(names, &version)))))
+                }
+                None => {
+                    let event = begin(Action::Get { key, level });
+                    let result = session.siblings(name).await;
+                    match &result {
+                        Ok(reads) => self.beside.looked(world, chosen, begun_us, reads, true),
+                        Err(_) => self.beside.failed(),
+                    }
+                    let newest = |reads: Vec<Read>| reads.first().map_or(Observation::ABSENT, |read| observation(names, read));
+                    (event, result.map(|reads| Outcome::Read(vec![newest(reads)])))
+                }
+            },
             0..8 => {
                 let event = begin(Action::Get { key, level });
                 let result = session.get(name).await;
                 self.seen = result.as_ref().map_or(self.seen, |read| observation(names, read));
+                if let Some(read) = result.as_ref().ok().filter(|_| siblings) {
+                    self.beside.looked(world, chosen, begun_us, std::slice::from_ref(read), false);
+                }
                 (event, result.map(|read| Outcome::Read(vec![observation(names, &read)])))
             }
             8..11 => {
@@ -291,7 +329,11 @@ impl User<'_> {
             }
             11 => {
                 let event = begin(Action::Put { items: vec![WriteItem { key, value: None }], level });
+                let place = siblings.then(|| self.beside.begin_write(world, chosen, None, false));
                 let result = session.delete(name).await;
+                if let (Some(place), Ok(Some(version))) = (place, result.as_ref().map(|deleted| deleted.version.as_ref())) {
+                    self.beside.wrote(world, place, version, false);
+                }
                 // Nothing is written where nothing was.
                 let written = |version: &Version| Outcome::Written(Some(version_id(names, version)));
                 (event, result.map(|deleted| deleted.version.as_ref().map_or(Outcome::Failed, written)))
@@ -316,7 +358,11 @@ impl User<'_> {
             _ => {
                 let value = fresh();
                 let event = begin(Action::Put { items: vec![WriteItem { key, value: Some(value) }], level });
+                let place = siblings.then(|| self.beside.begin_write(world, chosen, Some(value), false));
                 let result = session.put(name, value.0.to_string()).await;
+                if let (Some(place), Ok(version)) = (place, &result) {
+                    self.beside.wrote(world, place, version, false);
+                }
                 (event, result.map(|version| Outcome::Written(Some(version_id(names, &version)))))
             }
         };

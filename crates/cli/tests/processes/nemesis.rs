@@ -41,6 +41,19 @@ fn nine_nodes_lose_processes_disks_and_links_and_keep_every_promise() {
     assert_eq!(left.len(), 2, "only what was asked for stays: {left:?}");
 }
 
+/// Clients say what they have seen, and what they write takes the place of that and of nothing else.
+#[test]
+fn values_that_stand_side_by_side_are_neither_lost_nor_brought_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = nemesis(
+        folder.path(),
+        "quorum --option consistency=\"sequential\" --duration 16 --every 4 --faults kill,cut,slow --replicas 1 --nodes 1 --clients 3 --seed 3 --pause 20 --patience 180",
+    );
+    let said = told(&output);
+    assert!(output.status.success() && said.contains("every read found what a quorum had acknowledged before it"), "{said}");
+    println!("{said}");
+}
+
 #[test]
 fn what_is_not_promised_is_found_and_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +77,6 @@ fn what_is_not_promised_is_found_and_kept() {
 fn what_cannot_be_is_said_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, why) in [
-        ("quorum", "values side by side"),
         ("staged", "rheostat sim --protocol staged"),
         ("nothing", "there is no protocol `nothing`; there are adaptive"),
         ("--faults fire", "there is no such fault; there are kill, stop"),
