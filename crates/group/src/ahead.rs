@@ -8,6 +8,7 @@ use crate::front::Front;
 use crate::record::{Record, Saved};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::planted::Planted;
+use rheostat_core::replica::state_with_received;
 use rheostat_core::slots::{slot, walk_hash};
 use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
@@ -98,6 +99,18 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     /// What a server that starts finds.
     pub fn found(&self) -> Recovered {
         Recovered { state: self.saved.state.clone(), newest: self.newest.clone(), ..Recovered::default() }
+    }
+
+    /// The server's state for a member that takes the chains in pages: it says as well up to where each data center's updates have come. The chains do not, since the newest of them may have been collected.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn state_for_pages(&self) -> io::Result<Option<Vec<u8>>> {
+        if self.planted.is("replicas-pages-without-what-had-come") {
+            return Ok(self.saved.state.clone());
+        }
+        let told = self.saved.state.as_ref().map(|state| state_with_received(state, &self.newest)).transpose();
+        told.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("the server's state cannot be read: {error}")))
     }
 
     /// A server begins to write, from position `start` on.
