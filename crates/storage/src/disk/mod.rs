@@ -222,6 +222,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let known = recovery::Known { store: number, checkpoint: checkpoint.position, flushed: marked.map(|marked| marked.position) };
         let mut log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, replay)?;
         log.failure = failure;
+        let engine_keys = cold.settle(&mut chains, engine_keys).map_err(OpenError::io("read from the engine of", directory))?;
         recovered.notes = notes;
         recovered.entries = entries.into_list();
         let store = DiskStore {
