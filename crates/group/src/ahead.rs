@@ -220,6 +220,10 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     }
 
     fn append_decided(&mut self, update: &Update<M>, own: bool) -> io::Result<()> {
+        // Of a leader of an earlier version.
+        if update.items.is_empty() {
+            return Ok(());
+        }
         // After a restart, and after pages, what is here is told again.
         let new = own && update.id.written > self.base.newest_own() && !self.planted.is("replicas-forget-own-log");
         self.base.append(update, new, &KeepAll)?;
@@ -295,6 +299,9 @@ fn cannot<T>(what: &str) -> io::Result<T> {
 
 impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
     fn append(&mut self, update: &Update<M>, own: bool, cut: &impl Cut<M>) -> io::Result<Position> {
+        if update.items.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("update {} is of no keys", update.id)));
+        }
         self.collect_grown(LOOK_AT * update.items.len(), cut);
         if own && update.id.written <= self.newest_own {
             let known = update.items.iter().all(|item| self.knows(&item.key, update.id));

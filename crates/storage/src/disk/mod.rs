@@ -108,6 +108,14 @@ impl Wire for Forget {
     }
 }
 
+/// The update of a record; `None` if it is of no keys.
+fn kept_update<M: Wire>(payload: &[u8]) -> Result<Option<Update<M>>, WireError> {
+    let mut input = Reader::new(payload);
+    let update = Update::decode_kept(&mut input)?;
+    input.finish()?;
+    Ok((!update.items.is_empty()).then_some(update))
+}
+
 /// The number of the store in `directory`: another for each store that was ever made. `None` if there is no log there.
 ///
 /// # Errors
@@ -158,12 +166,16 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let mut recovered = Recovered { state: checkpoint.state.clone(), newest: checkpoint.newest.clone(), ..Recovered::default() };
         let mut newest_own = Timestamp::ZERO;
         let (mut entries, mut positions) = (Entries::default(), Entries::default());
+        let mut passed_over = 0;
         let replay = |found: recovery::Found<'_>| -> Result<Option<Timestamp>, String> {
             let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
             let new = found.end > checkpoint.position;
             match found.kind {
                 Kind::Remote | Kind::Own if new => {
-                    let update = Update::<M>::from_bytes(found.payload).map_err(wrong)?;
+                    let Some(update) = kept_update::<M>(found.payload).map_err(wrong)? else {
+                        passed_over += 1;
+                        return Ok(None);
+                    };
                     for (key, version) in update.versions() {
                         chains.replay(key, version, engine_keys > 0);
                     }
@@ -223,6 +235,9 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let mut log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, replay)?;
         log.failure = failure;
         let engine_keys = cold.settle(&mut chains, engine_keys).map_err(OpenError::io("read from the engine of", directory))?;
+        if passed_over > 0 {
+            notes.push(format!("{}: passed over {passed_over} updates of no keys, as an earlier version wrote them", log_directory.display()));
+        }
         recovered.notes = notes;
         recovered.entries = entries.into_list();
         let store = DiskStore {
@@ -633,5 +648,44 @@ impl<M> Drop for DiskStore<M> {
     fn drop(&mut self) {
         // Nobody is left to hear of an error; what was promised to be durable was flushed before.
         let _ = self.log.write_through();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Meta, append, flush, id, put};
+
+    /// Versions before 2026-11-25 could write them.
+    #[test]
+    fn updates_of_no_keys_are_passed_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = || DiskStore::<Meta>::open(directory.path(), DiskOptions { own_cache_bytes: 0, ..DiskOptions::default() }).expect("opens");
+        let (mut store, _) = open();
+        append(&mut store, &put(id(1, 0), &["a"]), true);
+        for (update, kind) in [(id(2, 0), Kind::Own), (id(2, 1), Kind::Remote), (id(3, 0), Kind::Own)] {
+            let empty = put(update, &[]);
+            let refused = store.append(&empty, kind == Kind::Own, &rheostat_core::store::KeepAll).expect_err("is refused");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+            store.log.append(kind, |out| empty.encode(out)).expect("appends");
+        }
+        append(&mut store, &put(id(4, 0), &["b"]), true);
+        flush(&mut store);
+        drop(store);
+        let check = |store: &mut DiskStore<Meta>| {
+            let (own, complete) = store.own_updates(Timestamp::ZERO, usize::MAX).expect("reads");
+            assert_eq!((own.iter().map(|update| update.id).collect::<Vec<_>>(), complete), (vec![id(1, 0), id(4, 0)], true));
+            assert_eq!((store.stats().keys, store.chain(b"b").len()), (2, 1));
+        };
+        let (mut store, recovered) = open();
+        assert!(recovered.notes.len() == 1 && recovered.notes[0].contains("passed over 3 updates of no keys"), "{:?}", recovered.notes);
+        assert_eq!((recovered.replayed, recovered.newest), (2, vec![id(4, 0).written]));
+        check(&mut store);
+        store.checkpoint().expect("checkpoints");
+        drop(store);
+        // Their places are read, and they are read back for links.
+        let (mut store, recovered) = open();
+        assert!(recovered.notes.is_empty() && recovered.replayed == 0, "{:?}", recovered.notes);
+        check(&mut store);
     }
 }
