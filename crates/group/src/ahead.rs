@@ -487,3 +487,52 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
         self.base.stats()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_clock::TimestampVector;
+    use rheostat_core::version::{Item, Value};
+    use rheostat_storage::MemoryStore;
+
+    fn update(ms: u64, origin: u8) -> Update<()> {
+        let item = Item { key: Key::from(&b"k"[..]), value: Some(Value::from(&b"v"[..])), expires_ms: 0 };
+        Update { id: VersionId { written: Timestamp::new(ms, 0), origin: DcId(origin) }, items: smallvec::smallvec![item], meta: () }
+    }
+
+    #[test]
+    fn the_state_for_pages_tells_of_updates_that_were_collected_and_of_none_that_are_not_decided() {
+        // As a server's first version wrote it: nothing handed out, nothing received, no state of the protocol.
+        let state = [(Timestamp::ZERO, TimestampVector::new()).to_bytes(), false.to_bytes()].concat();
+        for planted in [Planted::NONE, Planted::bug("replicas-pages-without-what-had-come")] {
+            let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), planted).unwrap();
+            assert_eq!(ahead.state_for_pages().unwrap(), None, "a server that never saved anything begins anew");
+            ahead.apply(Record::State(state.clone())).unwrap();
+            for (ms, origin) in [(5, 1), (9, 2)] {
+                ahead.apply(Record::Other(update(ms, origin))).unwrap();
+            }
+            ahead.apply(Record::Own(update(10, 0))).unwrap();
+            ahead.apply(Record::Trim(Key::from(&b"k"[..]), Trim::Upto(update(9, 2).id))).unwrap();
+            assert_eq!(ahead.chain(b"k").len(), 1, "nothing is left of the others'");
+            ahead.lead(Position(0));
+            ahead.append(&update(11, 1), false, &KeepAll).unwrap();
+            let told = state_with_received(&state, &[10, 5, 9].map(|ms| Timestamp::new(ms, 0))).unwrap();
+            let planted = planted.is("replicas-pages-without-what-had-come");
+            assert_eq!(ahead.state_for_pages().unwrap(), Some(if planted { state.clone() } else { told }));
+        }
+        let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
+        ahead.apply(Record::State(vec![1])).unwrap();
+        assert_eq!(ahead.state_for_pages().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// One of an earlier version's leader is passed over; no server writes one.
+    #[test]
+    fn updates_of_no_keys_go_no_further() {
+        let empty = Update { items: Default::default(), ..update(5, 0) };
+        let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
+        ahead.apply(Record::Own(empty.clone())).unwrap();
+        ahead.decide(vec![Record::Other(empty.clone())], Position(1)).unwrap();
+        assert_eq!((ahead.base().end(), ahead.base().newest_own()), (Position(0), Timestamp::ZERO));
+        assert_eq!(ahead.append(&empty, true, &KeepAll).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}
