@@ -180,7 +180,8 @@ export function mapPage(root, shared) {
   const watch = shared.watch((status) => {
     put(wrong, wrongs(status));
     const words = [];
-    if (status.lost.length) words.push(`Given up for ever, and in none of this: ${status.lost.join(', ')}.`);
+    if (status.lost.length) words.push(`Lost for ever, and in none of this: ${status.lost.join(', ')}.`);
+    if (status.removed.length) words.push(`Removed, and in none of this: ${status.removed.join(', ')}.`);
     if (status.free.length) words.push(`Nobody is there yet: ${status.free.join(', ')}.`);
     put(given, words.join(' '));
     put(links, linkTable(status, shared.session, change));

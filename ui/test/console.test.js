@@ -203,7 +203,7 @@ test('ten data centers, forty nodes and a thousand partitions do not make the pa
         arrived_ms: Math.random() * 300, visible_ms: Math.random() * 500, keyspaces: {}, under_way_bytes: Math.random() * 9000, queued_bytes: 0, last_error: '' })));
       const nodes = names.flatMap((dc) => Array.from({ length: 4 }, (_, index) => ({ name: `${dc}-${index}`, data_center: dc, admin: '127.0.0.1:1', partitions: 250, release: '0', uptime_ms: 5, clock_distrusted: '', drained: false, disk_full: false, keys: 1e6, memory_bytes: 1e9, log_bytes: 1e9, waiting: 3,
         clock_ahead_ms: Object.fromEntries(names.map((other) => [`${other}-0`, 1])), serves: Object.fromEntries(spaces.map((name) => [name, { servers: 250, leads: 80, leaderless: 0, failed: 0 }])) })));
-      return { cluster: 'large', node: 'region-0-0', data_center: 'region-0', partitions: 1000, at_ms: at, quiet: false, wrong: [], lost: [], free: [], links, nodes,
+      return { cluster: 'large', node: 'region-0-0', data_center: 'region-0', partitions: 1000, at_ms: at, quiet: false, wrong: [], lost: [], removed: [], free: [], links, nodes,
         data_centers: names.map((name) => ({ name, nodes: 4, answering: 4, keys: 1e7, memory_bytes: 1e10, log_bytes: 1e10, waiting: 4, behind_ms: Object.fromEntries(names.map((other) => [other, 100])), written: 1, received: 1 })),
         keyspaces: spaces.map((name, number) => ({ number, name, protocol: 'causal', level: 'causal', serves: [], replicas: 1, grouped: true, siblings: false, conflicts: 0, history_ms: 0 })) };
     };

@@ -124,11 +124,20 @@ impl<M: Wire> Wire for Update<M> {
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let update = Update { id: Wire::decode(input)?, meta: Wire::decode(input)?, items: Wire::decode(input)? };
-        if update.items.is_empty() {
-            return Err(WireError::Invalid("an update without items"));
+        match Update::decode_kept(input)? {
+            update if update.items.is_empty() => Err(WireError::Invalid("an update without items")),
+            update => Ok(update),
         }
-        Ok(update)
+    }
+}
+
+impl<M: Wire> Update<M> {
+    /// As [`Wire::decode`], of what is on disk: an earlier version of the software could write an update without items there, which says nothing and is to be passed over.
+    ///
+    /// # Errors
+    /// As [`Wire::decode`].
+    pub fn decode_kept(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Update { id: Wire::decode(input)?, meta: Wire::decode(input)?, items: Wire::decode(input)? })
     }
 }
 

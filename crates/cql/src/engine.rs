@@ -2,7 +2,7 @@
 
 use crate::Threads;
 use crate::calls::{Calls, Closing, Patience, unexpected};
-use crate::layout::{Cell, Pieces, bucket_of, timestamp};
+use crate::layout::{Cell, Pieces, bucket_of, decode_unsure, encode_unsure, timestamp};
 use futures::{StreamExt, TryStreamExt, stream};
 use rheostat_storage::engine::{Engine, Entries};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,20 @@ use tokio::sync::watch;
 const KEYS_AT_ONCE: usize = 32;
 /// Pieces of one value that are read or written at once.
 pub(crate) const PIECES_AT_ONCE: usize = 4;
+/// The record of keys that may not be there.
+const UNSURE: &str = "unsure";
+/// Bytes of it at most; Cassandra refuses a change of 16 MiB, unless configured otherwise.
+const MOST_UNSURE: usize = 4 << 20;
 /// A value whose pieces are gone when they are read was replaced meanwhile; so often in a row it was not.
 const LOOKS: usize = 10;
+
+/// What Cassandra has of the number of keys.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) keys: u64,
+    /// Those of them that may not be there; `None` if nobody knows which.
+    pub(crate) unsure: Option<BTreeSet<Vec<u8>>>,
+}
 
 /// One store, opened.
 pub(crate) struct Store {
@@ -29,8 +41,10 @@ pub(crate) struct Store {
     sequence: AtomicU64,
     /// The number of keys that was said last.
     pub(crate) keys: AtomicU64,
-    /// The number of keys in Cassandra.
-    kept_keys: AtomicU64,
+    /// Of what was there at the opening: keys that may not be there, and were not written since.
+    unsure: Mutex<Option<BTreeSet<Vec<u8>>>>,
+    /// What Cassandra has of that, if this opening has kept it.
+    kept: Mutex<Option<Counted>>,
     /// Partitions that may have rows.
     buckets: Mutex<BTreeSet<i32>>,
     /// Values in pieces that may be there.
@@ -58,6 +72,11 @@ impl Store {
         let store = store.cast_signed();
         let (generation, keys) = next_generation(&calls, store, patience, &closing).await?;
         timestamp(generation, 0)?;
+        // Who had it before can keep nothing any more, so the two belong together.
+        let unsure = match read_record(&calls, store, patience, &closing, UNSURE).await? {
+            Some(bytes) => decode_unsure(keys, &bytes)?,
+            None => (keys == 0).then(BTreeSet::new),
+        };
         let (mut buckets, mut large) = (BTreeSet::new(), BTreeMap::<_, Vec<_>>::new());
         calls
             .read_pages(patience, &closing, "read which partitions are in use", &calls.statements.buckets, &(store,), |page| {
@@ -86,7 +105,8 @@ impl Store {
             generation,
             sequence: AtomicU64::new(0),
             keys: AtomicU64::new(keys),
-            kept_keys: AtomicU64::new(keys),
+            unsure: Mutex::new(unsure),
+            kept: Mutex::new(None),
             buckets: Mutex::new(buckets),
             large: Mutex::new(large),
             open: AtomicBool::new(false),
@@ -114,9 +134,7 @@ impl Store {
     }
 
     async fn record(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let patience = Patience::For(self.calls.settings.open_timeout);
-        let rows = self.calls.read(patience, &self.closing, "read a record", &self.calls.statements.record, &(self.store, name)).await?;
-        Ok(rows.maybe_first_row::<(Option<Vec<u8>>,)>().map_err(unexpected)?.and_then(|(value,)| value))
+        read_record(&self.calls, self.store, Patience::For(self.calls.settings.open_timeout), &self.closing, name).await
     }
 
     async fn keep(&self, name: &str, value: &[u8]) -> io::Result<()> {
@@ -125,23 +143,29 @@ impl Store {
         if kept { Ok(()) } else { Err(fenced()) }
     }
 
-    /// Has the number of keys in Cassandra. On condition, as records: so whoever opens the store afterwards knows of every key that may still come.
-    pub(crate) async fn keep_count(&self, count: u64) -> io::Result<()> {
-        if self.kept_keys.load(Ordering::Relaxed) == count {
+    pub(crate) fn unsure(&self) -> MutexGuard<'_, Option<BTreeSet<Vec<u8>>>> {
+        locked(&self.unsure)
+    }
+
+    /// Has the number of keys in Cassandra, and with it those that may not be there. On condition, as records: so whoever opens the store afterwards knows of every key that may still come.
+    pub(crate) async fn keep_count(&self, counted: Counted) -> io::Result<()> {
+        if counted.unsure.is_some() && locked(&self.kept).as_ref() == Some(&counted) {
             return Ok(());
         }
-        let values = (count.cast_signed(), self.store, self.generation);
+        let unsure = counted.unsure.as_ref().map(|keys| encode_unsure(counted.keys, keys)).filter(|bytes| bytes.len() <= MOST_UNSURE);
+        let values = (counted.keys.cast_signed(), unsure, self.store, UNSURE, self.generation);
         let kept = self.calls.write_if(self.patience(), &self.closing, "keep the number of keys", &self.calls.statements.keep_count, &values).await?;
         if !kept {
             return Err(fenced());
         }
-        self.kept_keys.store(count, Ordering::Relaxed);
+        *locked(&self.kept) = Some(counted);
         Ok(())
     }
 
-    /// Whether the number of keys in Cassandra is less than this.
-    pub(crate) fn is_above_kept(&self, count: u64) -> bool {
-        count > self.kept_keys.load(Ordering::Relaxed)
+    /// As [`Engine::sync`]: everything that was there at the opening and may not have been is written again.
+    async fn sync(&self) -> io::Result<()> {
+        let unsure = self.unsure().get_or_insert_default().clone();
+        self.keep_count(Counted { keys: self.keys.load(Ordering::Relaxed), unsure: Some(unsure) }).await
     }
 
     fn reading(&self) -> Patience {
@@ -199,7 +223,7 @@ impl Store {
                 return Err(fenced());
             }
         }
-        self.keep_count(0).await?;
+        self.keep_count(Counted { keys: 0, unsure: None }).await?;
         let at = self.next_timestamp()?;
         let buckets: Vec<i32> = self.buckets().iter().copied().collect();
         stream::iter(buckets)
@@ -214,6 +238,11 @@ impl Store {
         calls.write(patience, closing, "delete a store's rows", &statements.delete_all_large, &(at, store)).await?;
         calls.write(patience, closing, "delete a store's rows", &statements.delete_buckets, &(at, store)).await
     }
+}
+
+async fn read_record(calls: &Calls, store: i64, patience: Patience, closing: &Closing, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let rows = calls.read(patience, closing, "read a record", &calls.statements.record, &(store, name)).await?;
+    Ok(rows.maybe_first_row::<(Option<Vec<u8>>,)>().map_err(unexpected)?.and_then(|(value,)| value))
 }
 
 /// Raises the store's generation, and returns it with the number of keys.
@@ -267,7 +296,16 @@ impl Engine for CqlEngine {
         Ok(self.store.keys.load(Ordering::Relaxed))
     }
 
+    fn unsure(&self) -> io::Result<Option<Vec<Vec<u8>>>> {
+        Ok(self.store.unsure().as_ref().map(|keys| keys.iter().cloned().collect()))
+    }
+
     fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()> {
+        if changes.is_empty() {
+            // The next sync keeps it.
+            self.store.keys.store(count, Ordering::Relaxed);
+            return Ok(());
+        }
         self.store.open.store(true, Ordering::Relaxed);
         let store = self.store.clone();
         self.threads.wait(async move { store.write(changes, count).await })
@@ -277,7 +315,7 @@ impl Engine for CqlEngine {
     fn sync(&self) -> io::Result<()> {
         self.store.open.store(true, Ordering::Relaxed);
         let store = self.store.clone();
-        self.threads.wait(async move { store.keep_count(store.keys.load(Ordering::Relaxed)).await })
+        self.threads.wait(async move { store.sync().await })
     }
 
     fn get(&self, keys: &[Vec<u8>]) -> io::Result<Vec<Option<Vec<u8>>>> {

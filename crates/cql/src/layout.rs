@@ -1,5 +1,6 @@
 //! Keys to partitions, values to cells, openings to timestamps.
 
+use std::collections::BTreeSet;
 use std::io;
 
 /// Values up to so many bytes are in their row; larger ones are cut in pieces. Cassandra refuses a change of more than half a segment of its log: 16 MiB, unless configured otherwise.
@@ -83,6 +84,33 @@ impl Cell {
     }
 }
 
+/// What stands beside the number of keys: the keys that it counts and that may not be there.
+pub(crate) fn encode_unsure(count: u64, keys: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = count.to_be_bytes().to_vec();
+    for key in keys {
+        bytes.extend_from_slice(&(key.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(key);
+    }
+    bytes
+}
+
+/// The keys that may not be there, as they stand beside the number `count`; `None` if they stand beside another one. Errors: `InvalidData`.
+pub(crate) fn decode_unsure(count: u64, bytes: &[u8]) -> io::Result<Option<BTreeSet<Vec<u8>>>> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the list of keys in Cassandra that may not be there is not of this format");
+    let (beside, mut rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
+    if u64::from_be_bytes(*beside) != count {
+        return Ok(None);
+    }
+    let mut keys = BTreeSet::new();
+    while !rest.is_empty() {
+        let (length, after) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let (key, after) = after.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or_else(damaged)?;
+        keys.insert(key.to_vec());
+        rest = after;
+    }
+    Ok(Some(keys))
+}
+
 /// The timestamp of the write number `sequence` of the opening `generation`: greater than those of all before, and less than those of all later openings.
 /// Errors: there are no more.
 pub(crate) fn timestamp(generation: i64, sequence: u64) -> io::Result<i64> {
@@ -125,6 +153,19 @@ mod tests {
             prop_assert_eq!(Cell::decode(Cell::in_row(&value)).expect("reads"), Cell::Value(value));
             let pieces = Pieces { written, bytes };
             prop_assert_eq!(Cell::decode(Cell::in_pieces(pieces)).expect("reads"), Cell::Pieces(pieces));
+        }
+    }
+
+    #[test]
+    fn keys_that_may_not_be_there_come_back_beside_their_number() {
+        for keys in [BTreeSet::new(), BTreeSet::from([vec![], vec![0; 300], b"key".to_vec()])] {
+            let bytes = encode_unsure(7, &keys);
+            assert_eq!(decode_unsure(7, &bytes).expect("reads"), Some(keys));
+            assert_eq!(decode_unsure(8, &bytes).expect("reads"), None, "an earlier release has kept another number");
+        }
+        let bytes = encode_unsure(7, &BTreeSet::from([b"key".to_vec()]));
+        for length in (0..bytes.len()).filter(|length| *length != 8) {
+            assert_eq!(decode_unsure(7, &bytes[..length]).expect_err("is refused").kind(), io::ErrorKind::InvalidData, "{length}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::io;
 
 /// Tables with their columns. Nothing but Rheostat may write to them: its timestamps are counted, and far below those of the time of day.
 const TABLES: [(&str, &str); 5] = [
-    // One row for each opening's record; the generation of the last opening, and a number of keys that is not less than that of those in `chains`.
+    // One row for each opening's record; the generation of the last opening, and a number of keys that counts those in `chains` and those of the record `unsure`.
     ("records", "store bigint, generation bigint static, keys bigint static, name text, value blob, PRIMARY KEY (store, name)"),
     // The partitions of `chains` that may have rows.
     ("buckets", "store bigint, bucket int, PRIMARY KEY (store, bucket)"),
@@ -152,7 +152,7 @@ impl Statements {
             generation: reads_decided(prepare("SELECT generation, keys FROM IN.records WHERE store = ? LIMIT 1").await?),
             first_generation: prepare("UPDATE IN.records SET generation = ? WHERE store = ? IF generation = null").await?,
             next_generation: prepare("UPDATE IN.records SET generation = ? WHERE store = ? IF generation = ?").await?,
-            keep_count: prepare("UPDATE IN.records SET keys = ? WHERE store = ? IF generation = ?").await?,
+            keep_count: prepare("UPDATE IN.records SET keys = ?, value = ? WHERE store = ? AND name = ? IF generation = ?").await?,
             record: reads_decided(prepare("SELECT value FROM IN.records WHERE store = ? AND name = ?").await?),
             keep_record: prepare("UPDATE IN.records SET value = ? WHERE store = ? AND name = ? IF generation = ?").await?,
             delete_record: prepare("DELETE FROM IN.records WHERE store = ? AND name = ? IF generation = ?").await?,

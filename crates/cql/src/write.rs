@@ -1,10 +1,10 @@
-//! Writing: the number of keys before keys that are new, partitions before their rows, pieces before the rows that name them; what was replaced, after.
+//! Writing: the number of keys, and which of them may not be there, before keys come or go; partitions before their rows, pieces before the rows that name them; what was replaced, after.
 
-use crate::engine::{PIECES_AT_ONCE, Store};
+use crate::engine::{Counted, PIECES_AT_ONCE, Store};
 use crate::layout::{Cell, INLINE_BYTES, PIECE_BYTES, Pieces, bucket_of};
 use futures::{StreamExt, TryStreamExt, stream};
 use scylla::statement::batch::{Batch, BatchType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -24,15 +24,15 @@ type Together = Vec<Row>;
 impl Store {
     /// As [`rheostat_storage::engine::Engine::write`].
     pub(crate) async fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()> {
-        if changes.is_empty() {
-            self.keys.store(count, Ordering::Relaxed);
-            return self.keep_count(count).await;
-        }
         let at = self.next_timestamp()?;
-        if self.is_above_kept(count) {
-            self.keep_count(count).await?;
+        let names: BTreeSet<Vec<u8>> = changes.iter().map(|(key, _)| key.clone()).collect();
+        let gone = changes.iter().filter(|(_, value)| value.is_none()).count() as u64;
+        let before = self.keys.load(Ordering::Relaxed);
+        let new = (count + gone).saturating_sub(before);
+        if new + gone > 0 {
+            let unsure = self.unsure().as_ref().map(|unsure| unsure | &names);
+            self.keep_count(Counted { keys: before + new, unsure }).await?;
         }
-        self.keys.store(count, Ordering::Relaxed);
         self.use_buckets(changes.iter().filter(|(_, value)| value.is_some()).map(|(key, _)| bucket_of(key)), at).await?;
         let replaced: Vec<(Vec<u8>, Vec<i64>)> = {
             let large = self.large();
@@ -65,12 +65,16 @@ impl Store {
         for (key, all) in replaced {
             self.delete_pieces(&key, all).await?;
         }
+        if let Some(unsure) = &mut *self.unsure() {
+            unsure.retain(|key| !names.contains(key));
+        }
+        self.keys.store(count, Ordering::Relaxed);
         Ok(())
     }
 
     /// Has partitions in the list of those in use, before they have a row.
     async fn use_buckets(&self, buckets: impl Iterator<Item = i32>, at: i64) -> io::Result<()> {
-        let new: std::collections::BTreeSet<i32> = {
+        let new: BTreeSet<i32> = {
             let known = self.buckets();
             buckets.filter(|bucket| !known.contains(bucket)).collect()
         };

@@ -8,6 +8,7 @@ use crate::front::Front;
 use crate::record::{Record, Saved};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::planted::Planted;
+use rheostat_core::replica::state_with_received;
 use rheostat_core::slots::{slot, walk_hash};
 use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
 use rheostat_core::version::{Key, Update, Version, VersionId};
@@ -98,6 +99,18 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     /// What a server that starts finds.
     pub fn found(&self) -> Recovered {
         Recovered { state: self.saved.state.clone(), newest: self.newest.clone(), ..Recovered::default() }
+    }
+
+    /// The server's state for a member that takes the chains in pages: it says as well up to where each data center's updates have come. The chains do not, since the newest of them may have been collected.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn state_for_pages(&self) -> io::Result<Option<Vec<u8>>> {
+        if self.planted.is("replicas-pages-without-what-had-come") {
+            return Ok(self.saved.state.clone());
+        }
+        let told = self.saved.state.as_ref().map(|state| state_with_received(state, &self.newest)).transpose();
+        told.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("the server's state cannot be read: {error}")))
     }
 
     /// A server begins to write, from position `start` on.
@@ -207,6 +220,10 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     }
 
     fn append_decided(&mut self, update: &Update<M>, own: bool) -> io::Result<()> {
+        // Of a leader of an earlier version.
+        if update.items.is_empty() {
+            return Ok(());
+        }
         // After a restart, and after pages, what is here is told again.
         let new = own && update.id.written > self.base.newest_own() && !self.planted.is("replicas-forget-own-log");
         self.base.append(update, new, &KeepAll)?;
@@ -282,6 +299,9 @@ fn cannot<T>(what: &str) -> io::Result<T> {
 
 impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
     fn append(&mut self, update: &Update<M>, own: bool, cut: &impl Cut<M>) -> io::Result<Position> {
+        if update.items.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("update {} is of no keys", update.id)));
+        }
         self.collect_grown(LOOK_AT * update.items.len(), cut);
         if own && update.id.written <= self.newest_own {
             let known = update.items.iter().all(|item| self.knows(&item.key, update.id));
@@ -465,5 +485,54 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
 
     fn stats(&self) -> StoreStats {
         self.base.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_clock::TimestampVector;
+    use rheostat_core::version::{Item, Value};
+    use rheostat_storage::MemoryStore;
+
+    fn update(ms: u64, origin: u8) -> Update<()> {
+        let item = Item { key: Key::from(&b"k"[..]), value: Some(Value::from(&b"v"[..])), expires_ms: 0 };
+        Update { id: VersionId { written: Timestamp::new(ms, 0), origin: DcId(origin) }, items: smallvec::smallvec![item], meta: () }
+    }
+
+    #[test]
+    fn the_state_for_pages_tells_of_updates_that_were_collected_and_of_none_that_are_not_decided() {
+        // As a server's first version wrote it: nothing handed out, nothing received, no state of the protocol.
+        let state = [(Timestamp::ZERO, TimestampVector::new()).to_bytes(), false.to_bytes()].concat();
+        for planted in [Planted::NONE, Planted::bug("replicas-pages-without-what-had-come")] {
+            let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), planted).unwrap();
+            assert_eq!(ahead.state_for_pages().unwrap(), None, "a server that never saved anything begins anew");
+            ahead.apply(Record::State(state.clone())).unwrap();
+            for (ms, origin) in [(5, 1), (9, 2)] {
+                ahead.apply(Record::Other(update(ms, origin))).unwrap();
+            }
+            ahead.apply(Record::Own(update(10, 0))).unwrap();
+            ahead.apply(Record::Trim(Key::from(&b"k"[..]), Trim::Upto(update(9, 2).id))).unwrap();
+            assert_eq!(ahead.chain(b"k").len(), 1, "nothing is left of the others'");
+            ahead.lead(Position(0));
+            ahead.append(&update(11, 1), false, &KeepAll).unwrap();
+            let told = state_with_received(&state, &[10, 5, 9].map(|ms| Timestamp::new(ms, 0))).unwrap();
+            let planted = planted.is("replicas-pages-without-what-had-come");
+            assert_eq!(ahead.state_for_pages().unwrap(), Some(if planted { state.clone() } else { told }));
+        }
+        let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
+        ahead.apply(Record::State(vec![1])).unwrap();
+        assert_eq!(ahead.state_for_pages().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// One of an earlier version's leader is passed over; no server writes one.
+    #[test]
+    fn updates_of_no_keys_go_no_further() {
+        let empty = Update { items: Default::default(), ..update(5, 0) };
+        let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
+        ahead.apply(Record::Own(empty.clone())).unwrap();
+        ahead.decide(vec![Record::Other(empty.clone())], Position(1)).unwrap();
+        assert_eq!((ahead.base().end(), ahead.base().newest_own()), (Position(0), Timestamp::ZERO));
+        assert_eq!(ahead.append(&empty, true, &KeepAll).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

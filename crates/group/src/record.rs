@@ -51,8 +51,8 @@ impl<M: Wire> Wire for Record<M> {
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         Ok(match input.byte()? {
-            0 => Record::Own(Wire::decode(input)?),
-            1 => Record::Other(Wire::decode(input)?),
+            0 => Record::Own(Update::decode_kept(input)?),
+            1 => Record::Other(Update::decode_kept(input)?),
             2 => Record::State(Wire::decode(input)?),
             3 => Record::Trim(Wire::decode(input)?, Wire::decode(input)?),
             4 => Record::Release(Wire::decode(input)?),
@@ -136,6 +136,8 @@ impl Wire for Saved {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rheostat_clock::DcId;
+    use rheostat_core::version::VersionId;
 
     #[test]
     fn an_entry_is_read_record_by_record_up_to_the_first_that_is_none() {
@@ -148,6 +150,15 @@ mod tests {
         let read: Vec<_> = records::<()>(&entry).collect();
         assert!(read[..3].iter().all(Result::is_ok) && read[3].is_err() && read.len() == 4, "nothing is made of what follows");
         assert!(records::<()>(&entry[..whole - 1]).any(|record| record.is_err()), "an entry that is cut short");
+    }
+
+    /// A leader of before the repair could propose one; whoever cannot read it could apply nothing after it either.
+    #[test]
+    fn an_update_of_no_keys_is_read_and_what_follows_it() {
+        let id = VersionId { written: Timestamp::new(5, 0), origin: DcId(1) };
+        let empty = Update { id, items: Default::default(), meta: () };
+        let all = [Record::Own(empty.clone()), Record::Other(empty), Record::Release(Timestamp::new(7, 1))];
+        assert_eq!(records(&encode(&all, 0)).collect::<Result<Vec<Record<()>>, _>>(), Ok(all.to_vec()));
     }
 
     #[test]

@@ -88,9 +88,30 @@ pub struct Place {
     pub behind_ms: BTreeMap<String, Option<u64>>,
 }
 
-/// Data centers that nobody waits for, by name, and whether their places are still free: nobody has been there yet. The others are given up.
-pub fn nobody_there(answers: &[Answer]) -> BTreeMap<String, bool> {
-    answers.iter().flatten().flat_map(|status| &status.lost).map(|lost| (lost.data_center.clone(), lost.reserved)).collect()
+/// Why nobody waits for a data center. What is known of it later is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Absence {
+    /// Its place is free: nobody has been there yet.
+    Free,
+    /// It is lost for ever, as an operator has said.
+    Lost,
+    /// It was taken out, and nothing of it is lost.
+    Removed,
+}
+
+/// Data centers that nobody waits for, by name, and why. A node of an earlier release takes one that was removed for a lost one.
+pub fn nobody_there(answers: &[Answer]) -> BTreeMap<String, Absence> {
+    let mut absent = BTreeMap::new();
+    for lost in answers.iter().flatten().flat_map(|status| &status.lost) {
+        let why = match (lost.reserved, lost.removed) {
+            (true, _) => Absence::Free,
+            (false, true) => Absence::Removed,
+            (false, false) => Absence::Lost,
+        };
+        let known = absent.entry(lost.data_center.clone()).or_insert(why);
+        *known = why.max(*known);
+    }
+    absent
 }
 
 /// What there is without the data centers that nobody waits for, and these. `answers` are those of `nodes`, in their order.
@@ -323,5 +344,31 @@ pub fn span(millis: u64) -> String {
         120_000..7_200_000 => format!("{} min", millis / 60_000),
         7_200_000..172_800_000 => format!("{} h", millis / 3_600_000),
         _ => format!("{} d", millis / 86_400_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_center_that_was_removed_is_told_from_a_lost_one_if_anybody_knows() {
+        let status = |names: [(&str, bool, bool); 3]| -> Answer {
+            let lost = |(name, reserved, removed): (&str, bool, bool)| v1::LostDataCenter {
+                data_center: name.into(),
+                reserved,
+                removed,
+                ..Default::default()
+            };
+            Ok(v1::StatusResponse { lost: names.map(lost).into(), ..Default::default() })
+        };
+        let new = status([("free", true, false), ("lost", false, false), ("removed", false, true)]);
+        // Of a release that knows no other end than a loss, and has not heard of the place that is free.
+        let old = status([("lost", false, false), ("removed", false, false), ("removed", false, false)]);
+        for answers in [vec![new.clone(), old.clone()], vec![old, new, Err("away".into())]] {
+            let absent: Vec<(String, Absence)> = nobody_there(&answers).into_iter().collect();
+            let expected = [("free", Absence::Free), ("lost", Absence::Lost), ("removed", Absence::Removed)];
+            assert_eq!(absent, expected.map(|(name, why)| (name.to_owned(), why)));
+        }
     }
 }

@@ -49,6 +49,8 @@ const PARTIAL: u8 = 8;
 const USED: u8 = 16;
 /// Counted among the keys that expire.
 const EXPIRES: u8 = 32;
+/// Of what a replay has found: the engine counts the key, whether it holds a chain of it or not.
+const COUNTED: u8 = 64;
 
 impl<M> Entry<M> {
     fn new() -> Entry<M> {
@@ -599,7 +601,7 @@ impl<M: Clone> Chains<M> {
     fn join(&mut self, number: u32, versions: Vec<Version<M>>) {
         let Some(entry) = self.map.at_mut(number).filter(|entry| entry.is(PARTIAL)) else { return };
         entry.mark(PARTIAL, false);
-        if !versions.is_empty() {
+        if entry.mark(COUNTED, false) || !versions.is_empty() {
             entry.mark(ON_DISK, true);
             self.on_disk += 1;
         }
@@ -614,6 +616,18 @@ impl<M: Clone> Chains<M> {
         if entry.ticket == 0 && entry.is_candidate() {
             Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
         }
+    }
+
+    /// The engine counts `key`, whether it holds a chain of it or not: so it is told again what the chain is, or that there is none.
+    pub(crate) fn count_on_disk(&mut self, key: &Key) {
+        let number = self.number(key);
+        let Some(entry) = self.map.at_mut(number) else { return };
+        if entry.is(PARTIAL) {
+            entry.mark(COUNTED, true);
+        } else if !entry.mark(ON_DISK, true) {
+            self.on_disk += 1;
+        }
+        Self::note_change(&mut self.dirty, self.round, number, entry);
     }
 
     /// Keys in memory of which the engine holds a chain too, or will.

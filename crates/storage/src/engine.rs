@@ -18,10 +18,16 @@ pub trait Engine: Send + Sync {
     /// Keeps `value` as the record `name`. It is on disk when this returns.
     fn keep(&self, name: &str, value: &[u8]) -> io::Result<()>;
 
-    /// The number of keys that [`Engine::write`] was last told. After a crash it may be greater than that of the keys that are there, and never less.
+    /// The number of keys that [`Engine::write`] was last told. After a crash it counts all of [`Engine::unsure`], so it is never less than there are.
     fn count(&self) -> io::Result<u64>;
 
-    /// Puts these values in the place of what their keys had, or takes the keys away, and remembers the number of keys. Each key comes once. Whoever reads a
+    /// Keys that [`Engine::count`] counts and that may not be there: those of a write that may not have ended before a crash. Whether one is there is known when it has been written again. There are none where a
+    /// write is done whole or not at all. `None`: it is not known which they are, so the keys must be counted, and the engine is told how many there are by an [`Engine::write`] of nothing.
+    fn unsure(&self) -> io::Result<Option<Vec<Vec<u8>>>> {
+        Ok(Some(Vec::new()))
+    }
+
+    /// Puts these values in the place of what their keys had, or takes away keys that are there, and remembers the number of keys. Each key comes once. Whoever reads a
     /// key from then on sees the new value; what is on disk is known after [`Engine::sync`] only.
     fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()>;
 

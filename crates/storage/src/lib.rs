@@ -32,6 +32,9 @@ pub const MAX_KEY_BYTES: usize = 65_000;
 
 /// Refuses updates that no driver can hold.
 fn check_update<M>(update: &Update<M>) -> io::Result<()> {
+    if update.items.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("update {} is of no keys", update.id)));
+    }
     if let Some(item) = update.items.iter().find(|item| item.key.len() > MAX_KEY_BYTES) {
         let message = format!("a key of {} bytes: the store takes at most {MAX_KEY_BYTES}", item.key.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));

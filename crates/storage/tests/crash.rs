@@ -60,6 +60,8 @@ fn check_prefix(store: &mut DiskStore<Meta>, recovered: &Recovered) -> u64 {
     in_chains.dedup();
     assert_eq!(in_chains, own.iter().map(|update| update.id).collect::<Vec<_>>(), "log and chains agree");
     assert_eq!(recovered.newest.first().copied().unwrap_or_default().millis(), count, "and so does what is reported as the newest");
+    let keys = NAMES.iter().filter(|name| !store.chain(name.as_bytes()).is_empty()).count();
+    assert_eq!(store.stats().keys, keys as u64, "and the number of keys");
     count
 }
 

@@ -9,7 +9,7 @@ use crate::paint::Paint;
 use crate::table::{Table, bytes};
 use clap::Args;
 use rheostat_client::v1;
-use rheostat_proto::glance::{Answer, Complaint, Place, complaints, nobody_there, places, visible_behind_ms, without_lost};
+use rheostat_proto::glance::{Absence, Answer, Complaint, Place, complaints, nobody_there, places, visible_behind_ms, without_lost};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -34,10 +34,11 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         output::json(&as_json(topology, &infos, &answers, &complaints, &places));
     } else {
         output::text(&glance(topology, &complaints, &places, Paint::of_output()));
-        for (name, reserved) in absent {
-            match reserved {
-                true => say!("\nThe place of {name} is free, and in none of this: rheostat ctl dc add {name}"),
-                false => say!("\n{name} is given up for ever, and in none of this."),
+        for (name, why) in absent {
+            match why {
+                Absence::Free => say!("\nThe place of {name} is free, and in none of this: rheostat ctl dc add {name}"),
+                Absence::Lost => say!("\n{name} is lost for ever, and in none of this."),
+                Absence::Removed => say!("\n{name} was removed, and is in none of this; its place is free: rheostat ctl dc add {name}"),
             }
         }
         if arguments.verbose {

@@ -39,6 +39,15 @@ pub(super) struct Saved {
     pub(super) protocol: Option<Vec<u8>>,
 }
 
+impl Saved {
+    /// Every data center's updates up to `newest` have been applied.
+    pub(super) fn raise_received(&mut self, newest: &[Timestamp]) {
+        for (index, at) in newest.iter().enumerate() {
+            self.received.raise(DcId(index as u8), *at);
+        }
+    }
+}
+
 /// Own updates that came back from other data centers. Only the chains hold them, not the log of own updates.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Refilled {
@@ -146,6 +155,17 @@ impl<M, C: Cut<M>> Cut<M> for Everywhere<'_, C> {
     fn history(&self) -> History {
         self.cut.history()
     }
+}
+
+/// The saved state `state`, of a server that has applied every data center's updates up to `newest`, too: for a store that gets the chains and the state of another one, since what has been collected tells
+/// nobody how far its data center's updates had come.
+///
+/// # Errors
+/// It is no state of a replica.
+pub fn state_with_received(state: &[u8], newest: &[Timestamp]) -> Result<Vec<u8>, WireError> {
+    let mut saved = Saved::from_bytes(state)?;
+    saved.raise_received(newest);
+    Ok(saved.to_bytes())
 }
 
 /// The writing side of a replica.
@@ -382,4 +402,30 @@ pub(super) fn standing<M, S: Store<M>, C: Cut<M>>(store: &mut S, cut: &C, key: &
     let mut all = (0..chain.len()).filter(stands).map(beside);
     let Beside { version, value, expires_ms } = all.next()?;
     Some(Applied { key: key.clone(), version, value, expires_ms, beside: all.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_told_how_far_updates_had_come_and_says_all_else_as_before() {
+        let at = |ms| Timestamp::new(ms, 0);
+        let received: TimestampVector = [(DcId(0), at(5)), (DcId(2), at(9))].into_iter().collect();
+        let saved = Saved {
+            received,
+            history_ms: 7,
+            whole_from: at(3),
+            needs: [(DcId(1), at(4))].into_iter().collect(),
+            refilled: Some(Refilled { upto: at(2), resumed: Some(at(6)), done: false }),
+            protocol: Some(vec![1, 2]),
+            ..Saved::default()
+        };
+        let told = Saved::from_bytes(&state_with_received(&saved.to_bytes(), &[at(4), at(8), at(10)]).unwrap()).unwrap();
+        let all = |saved: &Saved| [0, 1, 2].map(|dc| saved.received.get(DcId(dc)));
+        assert_eq!(all(&told), [at(5), at(8), at(10)], "nothing is taken back");
+        let before = Saved { received: saved.received.clone(), ..told };
+        assert_eq!(before.to_bytes(), saved.to_bytes());
+        assert!(state_with_received(&[1, 2, 3], &[]).is_err());
+    }
 }

@@ -42,6 +42,7 @@ pub use execute::CANNOT_DECIDE;
 use execute::Pending;
 use export::Hold;
 pub(crate) use journal::Journal;
+pub use journal::state_with_received;
 use journal::{Refilled, Saved};
 use peers::Peers;
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
@@ -603,13 +604,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let nothing = Version { id: VersionId::default(), value: None, expires_ms: 0, meta: P::Meta::default() };
         let tells_unseen = protocol.unseen(&nothing, VersionId::default()).is_some();
         let linked = P::SPAN == Span::Server && config.place.data_centers > 1;
-        let saved = match &recovered.state {
+        let mut saved = match &recovered.state {
             None => Saved { refilled: (config.refill && linked).then(Refilled::default), ..Saved::default() },
             Some(bytes) => Saved::from_bytes(bytes).map_err(|error| format!("the saved state cannot be read: {error}"))?,
         };
-        let mut received: Vec<Timestamp> = (0..config.place.data_centers).map(|index| saved.received.get(DcId(index))).collect();
-        for (at, newest) in received.iter_mut().zip(&recovered.newest) {
-            *at = (*at).max(*newest);
+        let told = saved.received.clone();
+        saved.raise_received(&recovered.newest);
+        let received: Vec<Timestamp> = (0..config.place.data_centers).map(|index| saved.received.get(DcId(index))).collect();
+        // What is saved from now on tells of it, too: whoever gets the state in pages has not seen every update.
+        if config.planted.is("replicas-pages-without-what-had-come") {
+            saved.received = told;
         }
         let own = received[config.place.dc().index()];
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own };

@@ -71,14 +71,42 @@ pub fn cassandra() -> Option<Arc<Cassandra>> {
     SHARED.get_or_init(|| address().map(|address| connect(settings(&address)))).clone()
 }
 
-/// How many rows of `store` there are in `table`.
-pub fn rows(table: &str, store: u64) -> i64 {
+/// What the shared Cassandra answers to `texts`.
+fn query(texts: &[String]) -> Vec<scylla::response::query_result::QueryResult> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let address = address().expect("a Cassandra");
         let session = scylla::client::session_builder::SessionBuilder::new().known_node(address).build().await.expect("connects");
-        let text = format!("SELECT COUNT(*) FROM rheostat_tests.{table} WHERE store = {} ALLOW FILTERING", store.cast_signed());
-        let found = session.query_unpaged(text, ()).await.expect("counts").into_rows_result().expect("has rows");
-        found.first_row::<(i64,)>().expect("has a number").0
+        let mut answers = Vec::new();
+        for text in texts {
+            answers.push(session.query_unpaged(text.as_str(), ()).await.expect("answers"));
+        }
+        answers
     })
+}
+
+/// How many rows of `store` there are in `table`.
+pub fn rows(table: &str, store: u64) -> i64 {
+    let text = format!("SELECT COUNT(*) FROM rheostat_tests.{table} WHERE store = {} ALLOW FILTERING", store.cast_signed());
+    let found = query(&[text]).pop().expect("one answer").into_rows_result().expect("has rows");
+    found.first_row::<(i64,)>().expect("has a number").0
+}
+
+/// Has `keys` of `store`, which was opened once when they were written, as if they had not come.
+pub fn lose_rows(store: u64, keys: &[Vec<u8>]) {
+    let last_of_first_opening = (1i64 << 41) - 1;
+    let delete = |key: &Vec<u8>| {
+        let bucket = u32::from(key[0]) << 4 | u32::from(key[1]) >> 4;
+        let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        let store = store.cast_signed();
+        format!(
+            "DELETE FROM rheostat_tests.chains USING TIMESTAMP {last_of_first_opening} WHERE store = {store} AND bucket = {bucket} AND key = 0x{hex}"
+        )
+    };
+    query(&keys.iter().map(delete).collect::<Vec<_>>());
+}
+
+/// Has the number of keys of `store` as a release kept it that did not name those that may not be there.
+pub fn count_as_before(store: u64, keys: u64) {
+    query(&[format!("UPDATE rheostat_tests.records SET keys = {keys} WHERE store = {}", store.cast_signed())]);
 }

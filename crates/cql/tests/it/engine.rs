@@ -1,6 +1,6 @@
 //! The engine alone over a real Cassandra: who may change it, and a Cassandra that is away for a while.
 
-use crate::cassandra::{Started, cassandra, connect, rows, settings};
+use crate::cassandra::{Started, cassandra, connect, count_as_before, rows, settings};
 use crate::directory::directory;
 use rheostat_core::store::Store;
 use rheostat_cql::{Cassandra, Settings};
@@ -88,23 +88,45 @@ fn whoever_opened_last_writes_last() {
     assert_eq!(get(&new, 1), Some(large));
 }
 
-/// The number of keys may be too great after a crash, and never too small.
+/// After a crash, the number of keys counts what may not be there, and that is named until it is written again.
 #[test]
 fn the_number_of_keys_is_kept() {
     let Some(cassandra) = cassandra() else { return };
     let store = new_store();
-    let engine = cassandra.open(store).expect("opens");
+    let open = || cassandra.open(store).expect("opens");
+    let counted = |engine: &Arc<dyn Engine>| (engine.count().expect("counts"), engine.unsure().expect("says").map(|unsure| unsure.len()));
     let names: Vec<u16> = (0..3000).map(|name| name * 20).collect();
-    engine.write(names.iter().map(|name| set(*name, "value")).collect(), 3000).expect("writes");
-    assert_eq!(cassandra.open(store).expect("opens").count().expect("counts"), 3000, "before anything is flushed");
-    let engine = cassandra.open(store).expect("opens");
-    engine.write(names[..2990].iter().map(|name| (key(*name), None)).collect(), 10).expect("writes");
-    assert!(cassandra.open(store).expect("opens").count().expect("counts") >= 10);
-    let engine = cassandra.open(store).expect("opens");
-    engine.write(vec![], 10).expect("writes");
+    let (gone, left) = names.split_at(2990);
+    assert_eq!(counted(&open()), (0, Some(0)));
+    open().write(names.iter().map(|name| set(*name, "value")).collect(), 3000).expect("writes");
+    assert_eq!(counted(&open()), (3000, Some(3000)), "before anything is flushed");
+    let take_away = |name: &u16| (key(*name), None);
+    open().write(gone.iter().map(take_away).collect(), 10).expect("writes");
+    assert_eq!(counted(&open()), (3000, Some(3000)), "as many are unsure less those that are there");
+    // Who comes next and crashes, too, does not forget what was unsure.
+    open().write(vec![set(7, "new")], 3001).expect("writes");
+    assert_eq!(counted(&open()), (3001, Some(3001)));
+    let engine = open();
+    engine.write(gone.iter().map(take_away).collect(), 11).expect("writes");
+    engine.write(left.iter().chain([&7]).map(|name| set(*name, "again")).collect(), 11).expect("writes");
     engine.sync().expect("flushes");
-    assert_eq!(cassandra.open(store).expect("opens").count().expect("counts"), 10);
-    assert_eq!(engine.walk_keys(Bound::Unbounded, 100).expect("walks").len(), 10);
+    assert_eq!(counted(&open()), (11, Some(0)));
+    assert_eq!(engine.walk_keys(Bound::Unbounded, 100).expect("walks").len(), 11);
+    // One key for another; then nothing comes or goes, so nothing is kept.
+    let engine = open();
+    engine.write(vec![(key(7), None), set(8, "new")], 11).expect("writes");
+    assert_eq!(counted(&open()), (12, Some(2)));
+    // A release that does not name them has kept another number: they are to be counted.
+    count_as_before(store, 500);
+    let engine = open();
+    assert_eq!(counted(&engine), (500, None));
+    engine.write(Vec::new(), 11).expect("is told");
+    engine.write(vec![set(9, "new")], 12).expect("writes");
+    assert_eq!(counted(&open()), (12, None), "until everything is written again");
+    let engine = open();
+    engine.write(Vec::new(), 12).expect("is told");
+    engine.sync().expect("flushes");
+    assert_eq!(counted(&open()), (12, Some(0)));
 }
 
 /// Pieces of values that were replaced go.

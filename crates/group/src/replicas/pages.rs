@@ -3,6 +3,9 @@
 //! It is told a snapshot's index and term, and asks the leader for the rest in pages: first own updates, in order, for the links of the leader that it may be one day; then all versions of all keys, slot by slot. What it has and a
 //! page has not, has been collected, and goes. Pages are of different moments after the snapshot; the log after it makes them one state. Until then this member's log lacks what a majority has,
 //! so it cannot be elected; a restart in between changes nothing of that.
+//!
+//! The state that comes with own updates says up to where each data center's updates had come when it left. All of that was decided, so whoever is elected later has the entries or the pages of it; states
+//! in entries that follow say no less, since a server begins with what its store has.
 
 use super::{Replicas, Seat, Sits, seat_at};
 use crate::ahead::{Ahead, alone};
@@ -108,12 +111,13 @@ impl<F: Seat> Replicas<F> {
             return;
         }
         let Some(ahead) = self.store_mut() else { return };
-        let (released, upto, state) = (ahead.released(), ahead.base().newest_own(), ahead.saved.state.clone().map(Value::from));
+        let (released, upto) = (ahead.released(), ahead.base().newest_own());
         let after = after.max(released);
-        match ahead.base_mut().own_updates(after, PAGE_BYTES) {
-            Ok((updates, _)) => {
+        let told = ahead.state_for_pages().and_then(|state| Ok((state, ahead.base_mut().own_updates(after, PAGE_BYTES)?.0)));
+        match told {
+            Ok((state, updates)) => {
                 let updates = updates.iter().map(|update| Value::from(update.to_bytes())).collect();
-                self.push_frame(from, &Frame::Own(snapshot, after, released, upto, state, updates), out);
+                self.push_frame(from, &Frame::Own(snapshot, after, released, upto, state.map(Value::from), updates), out);
             }
             Err(error) => self.fail(error.to_string()),
         }

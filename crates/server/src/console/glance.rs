@@ -4,7 +4,7 @@ use super::Console;
 use super::ask::{self, Failed};
 use bytes::Bytes;
 use rheostat_core::operation::Level;
-use rheostat_proto::glance::{Answer, Complaint, Place, behind_ms, complaints, nobody_there, places, visible_behind_ms, without_lost};
+use rheostat_proto::glance::{Absence, Answer, Complaint, Place, behind_ms, complaints, nobody_there, places, visible_behind_ms, without_lost};
 use rheostat_proto::v1;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Console {
         let topology = crate::grpc::topology(&self.router);
         let answers: Vec<Answer> = answers.into_iter().map(|answer| answer.map_err(|failed| failed.why)).collect();
         let absent = nobody_there(&answers);
-        let absent = |reserved: bool| absent.iter().filter(move |(_, of)| **of == reserved).map(|(name, _)| name).collect::<Vec<_>>();
+        let absent = |why: Absence| absent.iter().filter(move |(_, of)| **of == why).map(|(name, _)| name).collect::<Vec<_>>();
         let (nodes, answers, lost) = without_lost(topology.nodes.iter().collect(), answers);
         let wrong = complaints(&topology, &nodes, &answers);
         let wrong = wrong.iter().map(|Complaint { what, next, grave }| json!({ "what": what, "next": next, "grave": grave }));
@@ -95,7 +95,7 @@ impl Console {
         json!({
             "cluster": topology.cluster, "node": topology.node, "data_center": topology.data_center, "partitions": topology.partitions,
             "at_ms": shared.clocks.physical_ms(), "quiet": shared.attention.is_quiet(shared.clocks.monotonic_us()),
-            "wrong": wrong.collect::<Vec<_>>(), "lost": absent(false), "free": absent(true),
+            "wrong": wrong.collect::<Vec<_>>(), "lost": absent(Absence::Lost), "removed": absent(Absence::Removed), "free": absent(Absence::Free),
             "data_centers": places(&topology, &nodes, &answers).iter().filter(|place| !lost.contains(&place.name)).map(place).collect::<Vec<_>>(),
             "keyspaces": self.router.keyspaces().iter().map(keyspace).collect::<Vec<_>>(),
             "nodes": nodes.iter().zip(&answers).map(node).collect::<Vec<_>>(),

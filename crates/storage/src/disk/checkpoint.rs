@@ -184,8 +184,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 encode_chain(chain.versions, &mut encoded);
                 encoded
             });
-            batch.keys += chain.keys;
             self.engine_keys = self.engine_keys.saturating_add_signed(chain.keys);
+            batch.keys = self.engine_keys;
             batch.bytes += key.len() + encoded.as_ref().map_or(0, Vec::len);
             batch.chains.push((key, encoded));
             batch.numbers.push(number);

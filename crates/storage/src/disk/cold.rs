@@ -7,6 +7,7 @@ use super::embedded::Embedded;
 use super::format::FORMAT_VERSION;
 use super::log::Failure;
 use super::options::{DiskOptions, IoOperation, OpenError};
+use crate::chains::Chains;
 use crate::engine::Engine;
 use crate::index::Place;
 use rheostat_clock::Timestamp;
@@ -78,8 +79,8 @@ pub(super) struct Batch {
     pub(super) numbers: Vec<u32>,
     /// Encoded bytes.
     pub(super) bytes: usize,
-    /// By how many the number of keys in the engine changes.
-    pub(super) keys: i64,
+    /// Number of keys in the engine with these.
+    pub(super) keys: u64,
 }
 
 /// Work for the writing thread.
@@ -231,7 +232,7 @@ impl Cold {
         })?;
         let (work, receiver) = sync_channel(WAITING_BATCHES);
         let (sender, done) = channel();
-        let mut writer = Writer { engine: engine.clone(), options: options.clone(), failure, keys };
+        let writer = Writer { engine: engine.clone(), options: options.clone(), failure };
         let thread = std::thread::Builder::new()
             .name("rheostat-checkpoint".to_owned())
             .spawn(move || {
@@ -250,6 +251,27 @@ impl Cold {
     /// The chain of `key`, least version first.
     pub(super) fn get<M: Wire>(&self, key: &[u8]) -> io::Result<Option<Vec<Version<M>>>> {
         self.engine.get(&[engine_key(key)])?.pop().flatten().map(|bytes| decode_chain(&bytes)).transpose()
+    }
+
+    /// Has `chains`, which a replay has found, stand before what the engine may not have although it counts it, so that the next checkpoint writes it again or takes it away: the log has all of it. Returns the number of
+    /// keys in the engine, of which it has said that there are `keys`.
+    pub(super) fn settle<M: Wire + Clone>(&self, chains: &mut Chains<M>, keys: u64) -> io::Result<u64> {
+        let Some(unsure) = self.engine.unsure()? else {
+            let known: Vec<Key> = chains.all().map(|(key, _)| Key::from(key)).collect();
+            known.iter().for_each(|key| chains.count_on_disk(key));
+            let mut keys = known.len() as u64;
+            for stored in self.keys_from(Place(0)) {
+                keys += u64::from(!chains.knows(&stored?.1));
+            }
+            self.engine.write(Vec::new(), keys)?;
+            return Ok(keys);
+        };
+        let unsure = unsure.iter().map(|key| Ok(decode_key(key)?.1)).collect::<io::Result<Vec<Key>>>()?;
+        let (known, unknown): (Vec<Key>, Vec<Key>) = unsure.into_iter().partition(|key| chains.knows(key));
+        let found = if unknown.is_empty() { Vec::new() } else { read(&*self.engine, &unknown)? };
+        let absent = unknown.into_iter().zip(found).filter(|(_, value)| value.is_none()).map(|(key, _)| key);
+        known.into_iter().chain(absent).for_each(|key| chains.count_on_disk(&key));
+        Ok(keys)
     }
 
     /// The keys from `place` on, in the order of the walk.
@@ -313,18 +335,16 @@ struct Writer {
     engine: Arc<dyn Engine>,
     options: DiskOptions,
     failure: Failure,
-    keys: u64,
 }
 
 impl Writer {
-    fn write(&mut self, work: Work) -> io::Result<Done> {
+    fn write(&self, work: Work) -> io::Result<Done> {
         self.failure.check()?;
         self.options.ask(IoOperation::Engine)?;
         match work {
             Work::Chains(work) => {
-                self.keys = self.keys.saturating_add_signed(work.keys);
                 let changes = work.chains.into_iter().map(|(key, chain)| (engine_key(&key), chain)).collect();
-                self.engine.write(changes, self.keys)?;
+                self.engine.write(changes, work.keys)?;
                 Ok(Done::Chains(work.numbers))
             }
             Work::Checkpoint(checkpoint) => {

@@ -140,8 +140,12 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let mut replay = Replay::new(&checkpoint, engine_keys, options.own_cache_bytes);
         let known = recovery::Known { store: number, checkpoint: checkpoint.position, flushed: marked.map(|marked| marked.position) };
         let mut log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, |found| replay.take(&found, &cold))?;
-        let Replayed { chains, own, own_floor, mut recovered, positions } = replay.finish();
+        let Replayed { mut chains, own, own_floor, mut recovered, positions, passed_over } = replay.finish();
         log.failure = failure;
+        let engine_keys = cold.settle(&mut chains, engine_keys).map_err(OpenError::io("read from the engine of", directory))?;
+        if passed_over > 0 {
+            notes.push(format!("{}: passed over {passed_over} updates of no keys, as an earlier version wrote them", log_directory.display()));
+        }
         recovered.notes = notes;
         let store = DiskStore {
             chains,
@@ -551,5 +555,44 @@ impl<M> Drop for DiskStore<M> {
     fn drop(&mut self) {
         // Nobody is left to hear of an error; what was promised to be durable was flushed before.
         let _ = self.log.write_through();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Meta, append, flush, id, put};
+
+    /// Versions before 2026-11-25 could write them.
+    #[test]
+    fn updates_of_no_keys_are_passed_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = || DiskStore::<Meta>::open(directory.path(), DiskOptions { own_cache_bytes: 0, ..DiskOptions::default() }).expect("opens");
+        let (mut store, _) = open();
+        append(&mut store, &put(id(1, 0), &["a"]), true);
+        for (update, kind) in [(id(2, 0), Kind::Own), (id(2, 1), Kind::Remote), (id(3, 0), Kind::Own)] {
+            let empty = put(update, &[]);
+            let refused = store.append(&empty, kind == Kind::Own, &rheostat_core::store::KeepAll).expect_err("is refused");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+            store.log.append(kind, |out| empty.encode(out)).expect("appends");
+        }
+        append(&mut store, &put(id(4, 0), &["b"]), true);
+        flush(&mut store);
+        drop(store);
+        let check = |store: &mut DiskStore<Meta>| {
+            let (own, complete) = store.own_updates(Timestamp::ZERO, usize::MAX).expect("reads");
+            assert_eq!((own.iter().map(|update| update.id).collect::<Vec<_>>(), complete), (vec![id(1, 0), id(4, 0)], true));
+            assert_eq!((store.stats().keys, store.chain(b"b").len()), (2, 1));
+        };
+        let (mut store, recovered) = open();
+        assert!(recovered.notes.len() == 1 && recovered.notes[0].contains("passed over 3 updates of no keys"), "{:?}", recovered.notes);
+        assert_eq!((recovered.replayed, recovered.newest), (2, vec![id(4, 0).written]));
+        check(&mut store);
+        store.checkpoint().expect("checkpoints");
+        drop(store);
+        // Their places are read, and they are read back for links.
+        let (mut store, recovered) = open();
+        assert!(recovered.notes.is_empty() && recovered.replayed == 0, "{:?}", recovered.notes);
+        check(&mut store);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::format::{Kind, RECORD_HEADER, RecordHeader};
 use super::log::{BLOCK_BYTES, Block, Log, segment_path};
+use super::replay::kept_update;
 use rheostat_clock::Timestamp;
 use rheostat_core::version::Update;
 use rheostat_core::wire::Wire;
@@ -67,11 +68,9 @@ impl Log {
             if !header.fits(&payload) {
                 return Err(damaged(position, "the checksum does not fit"));
             }
-            let update = Update::<M>::from_bytes(&payload).map_err(|error| damaged(position, &error.to_string()))?;
+            let update = kept_update::<M>(&payload).map_err(|error| damaged(position, &error.to_string()))?;
             position = end;
-            if update.id.written <= after {
-                continue;
-            }
+            let Some(update) = update.filter(|update| update.id.written > after) else { continue };
             *bytes += payload.len();
             if *bytes > max_bytes && !found.is_empty() {
                 return Ok(false);

@@ -33,6 +33,14 @@ impl Wire for Forget {
     }
 }
 
+/// The update of a record; `None` if it is of no keys.
+pub(super) fn kept_update<M: Wire>(payload: &[u8]) -> Result<Option<Update<M>>, WireError> {
+    let mut input = Reader::new(payload);
+    let update = Update::decode_kept(&mut input)?;
+    input.finish()?;
+    Ok((!update.items.is_empty()).then_some(update))
+}
+
 /// A replay under way.
 pub(super) struct Replay<M> {
     chains: Chains<M>,
@@ -49,6 +57,7 @@ pub(super) struct Replay<M> {
     recovered: Recovered,
     entries: Entries<Vec<u8>>,
     positions: Entries<u64>,
+    passed_over: usize,
 }
 
 /// What a replay has made.
@@ -61,6 +70,8 @@ pub(super) struct Replayed<M> {
     pub(super) recovered: Recovered,
     /// The positions before the records of the protocol's own log.
     pub(super) positions: Entries<u64>,
+    /// How many updates were of no keys.
+    pub(super) passed_over: usize,
 }
 
 impl<M: Wire + Clone + Send + 'static> Replay<M> {
@@ -80,6 +91,7 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
             recovered: Recovered { state: checkpoint.state.clone(), newest: checkpoint.newest.clone(), ..Recovered::default() },
             entries: Entries::default(),
             positions: Entries::default(),
+            passed_over: 0,
         }
     }
 
@@ -89,7 +101,10 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
         let new = found.end > self.from;
         match found.kind {
             Kind::Remote | Kind::Own if new => {
-                let update = Update::<M>::from_bytes(found.payload).map_err(wrong)?;
+                let Some(update) = kept_update::<M>(found.payload).map_err(wrong)? else {
+                    self.passed_over += 1;
+                    return Ok(None);
+                };
                 self.waiting.extend(update.versions().map(|(key, version)| (key.clone(), version)));
                 if self.waiting.len() >= TOGETHER {
                     self.put();
@@ -144,7 +159,8 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
         self.put();
         self.chains.end_replay();
         self.recovered.entries = self.entries.into_list();
-        Replayed { chains: self.chains, own: self.own, own_floor: self.own_floor, recovered: self.recovered, positions: self.positions }
+        let Replay { chains, own, own_floor, recovered, positions, passed_over, .. } = self;
+        Replayed { chains, own, own_floor, recovered, positions, passed_over }
     }
 
     /// The next own update was `written` then, which is after all others and `floor`.

@@ -1,0 +1,209 @@
+//! An engine that writes one key after the other, as one that is elsewhere does: whatever of a write a crash leaves, the number of keys is right.
+
+#[path = "common/directory.rs"]
+mod directory;
+
+use directory::directory;
+use rheostat_core::random::Random;
+use rheostat_core::slots::slot;
+use rheostat_core::store::Store;
+use rheostat_core::version::VersionId;
+use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put, walk};
+use rheostat_storage::engine::{Engine, Engines, Entries};
+use rheostat_storage::{DiskOptions, DiskStore};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// What is there, whoever has it open.
+#[derive(Default)]
+struct There {
+    records: BTreeMap<String, Vec<u8>>,
+    chains: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The number of keys, and those of them that may not be there, if that is known.
+    counted: u64,
+    unsure: Option<BTreeSet<Vec<u8>>>,
+}
+
+/// A place for one store's engine.
+#[derive(Default)]
+struct Elsewhere {
+    there: Arc<Mutex<There>>,
+    /// How many keys are written before it crashes.
+    left: Arc<Mutex<Option<usize>>>,
+}
+
+/// The engine, opened.
+struct Opened {
+    there: Arc<Mutex<There>>,
+    left: Arc<Mutex<Option<usize>>>,
+    /// The number of keys that was said last, and what may not have been there at the opening and was not written since.
+    said: Mutex<(u64, Option<BTreeSet<Vec<u8>>>)>,
+}
+
+impl Engines for Elsewhere {
+    fn open(&self, _: u64) -> io::Result<Arc<dyn Engine>> {
+        let there = self.there.lock().unwrap();
+        let said = (there.counted, if there.counted == 0 { Some(BTreeSet::new()) } else { there.unsure.clone() });
+        Ok(Arc::new(Opened { there: self.there.clone(), left: self.left.clone(), said: Mutex::new(said) }))
+    }
+}
+
+impl Opened {
+    fn change(&self, key: Vec<u8>, value: Option<Vec<u8>>) -> io::Result<()> {
+        if let Some(left) = &mut *self.left.lock().unwrap() {
+            *left = left.checked_sub(1).ok_or_else(|| io::Error::other("it has crashed"))?;
+        }
+        let chains = &mut self.there.lock().unwrap().chains;
+        match value {
+            Some(value) => chains.insert(key, value),
+            None => chains.remove(&key),
+        };
+        Ok(())
+    }
+}
+
+impl Engine for Opened {
+    fn record(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.there.lock().unwrap().records.get(name).cloned())
+    }
+
+    fn keep(&self, name: &str, value: &[u8]) -> io::Result<()> {
+        self.there.lock().unwrap().records.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    fn count(&self) -> io::Result<u64> {
+        Ok(self.said.lock().unwrap().0)
+    }
+
+    fn unsure(&self) -> io::Result<Option<Vec<Vec<u8>>>> {
+        Ok(self.said.lock().unwrap().1.as_ref().map(|unsure| unsure.iter().cloned().collect()))
+    }
+
+    fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()> {
+        let (before, unsure) = self.said.lock().unwrap().clone();
+        let names: BTreeSet<Vec<u8>> = changes.iter().map(|(key, _)| key.clone()).collect();
+        let gone = changes.iter().filter(|(_, value)| value.is_none()).count() as u64;
+        if !changes.is_empty() {
+            let mut there = self.there.lock().unwrap();
+            (there.counted, there.unsure) = ((count + gone).max(before), unsure.as_ref().map(|unsure| unsure | &names));
+        }
+        changes.into_iter().try_for_each(|(key, value)| self.change(key, value))?;
+        *self.said.lock().unwrap() = (count, unsure.map(|unsure| &unsure - &names));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let said = &mut *self.said.lock().unwrap();
+        said.1.get_or_insert_default();
+        let mut there = self.there.lock().unwrap();
+        (there.counted, there.unsure) = said.clone();
+        Ok(())
+    }
+
+    fn get(&self, keys: &[Vec<u8>]) -> io::Result<Vec<Option<Vec<u8>>>> {
+        let there = self.there.lock().unwrap();
+        Ok(keys.iter().map(|key| there.chains.get(key).cloned()).collect())
+    }
+
+    fn walk(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Entries> {
+        let there = self.there.lock().unwrap();
+        let found = there.chains.range::<[u8], _>((from, Bound::Unbounded)).take(limit);
+        Ok(found.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
+        Ok(self.walk(from, limit)?.into_iter().map(|(key, _)| key).collect())
+    }
+}
+
+const KEYS: u64 = 40;
+
+fn names() -> impl Iterator<Item = String> {
+    (0..KEYS).map(|number| format!("key {number}"))
+}
+
+fn open(directory: &Path, elsewhere: &Arc<Elsewhere>) -> DiskStore<Meta> {
+    let options = DiskOptions { engines: Some(elsewhere.clone()), memory_bytes: 2000, checkpoint_bytes: u64::MAX, ..DiskOptions::default() };
+    DiskStore::open(directory, options).unwrap_or_else(|error| panic!("does not open: {error}")).0
+}
+
+/// The number of keys, found by walking over all of them.
+fn walked(store: &mut DiskStore<Meta>) -> u64 {
+    let slots: BTreeSet<u16> = names().map(|name| slot(name.as_bytes())).collect();
+    slots.into_iter().map(|slot| walk(store, slot, 3).len() as u64).sum()
+}
+
+/// Of each key its newest version.
+type Newest = BTreeMap<String, VersionId>;
+
+fn check(store: &mut DiskStore<Meta>, newest: &Newest, seed: u64, when: &str) {
+    // A key that was replayed may count twice until its chain is asked for.
+    for name in names() {
+        let found = store.latest(name.as_bytes(), |_| true).map(|version| version.id);
+        assert_eq!(found, newest.get(&name).copied(), "{name}: seed {seed}, {when}");
+    }
+    assert_eq!(store.stats().keys, walked(store), "seed {seed}, {when}");
+    store.readable().expect("everything could be read");
+}
+
+/// Writes, deletes and collects some keys.
+fn work(store: &mut DiskStore<Meta>, random: &mut Random, at: &mut u64, newest: &mut Newest) {
+    for _ in 0..random.between(1, 30) {
+        *at += 1;
+        let (version, name) = (id(*at, 0), format!("key {}", random.below(KEYS)));
+        let deletes = random.chance(1, 3);
+        append(store, &if deletes { delete(version, &name) } else { put(version, &[&name]) }, true);
+        newest.insert(name.clone(), version);
+        if random.chance(1, 2) {
+            store.collect(name.as_bytes(), &TestCut::upto(*at));
+            if deletes {
+                newest.remove(&name);
+            }
+        }
+    }
+    flush(store);
+}
+
+/// Runs a store through crashes in the middle of checkpoints, one after the other and after checkpoints that end. `forgets` says that the engine does not know which keys are unsure, after some of them.
+fn run(seed: u64, forgets: bool) {
+    let (directory, elsewhere) = (directory(), Arc::new(Elsewhere::default()));
+    let (mut random, mut at, mut crashes, mut newest) = (Random::new(seed), 0, 0, Newest::new());
+    for round in 0..12 {
+        let mut store = open(directory.path(), &elsewhere);
+        // Else what is replayed is joined to the engine's as it is asked for.
+        if random.chance(1, 2) {
+            check(&mut store, &newest, seed, &format!("round {round}, after {crashes} crashes"));
+        }
+        work(&mut store, &mut random, &mut at, &mut newest);
+        *elsewhere.left.lock().unwrap() = random.chance(2, 3).then(|| random.below(KEYS) as usize);
+        match store.checkpoint() {
+            Ok(()) => check(&mut store, &newest, seed, &format!("round {round}, after a checkpoint")),
+            Err(_) => crashes += 1,
+        }
+        drop(store);
+        *elsewhere.left.lock().unwrap() = None;
+        if forgets && random.chance(1, 3) {
+            elsewhere.there.lock().unwrap().unsure = None;
+        }
+    }
+    let mut store = open(directory.path(), &elsewhere);
+    store.checkpoint().expect("checkpoints");
+    check(&mut store, &newest, seed, "in the end");
+    drop(store);
+    let there = elsewhere.there.lock().unwrap();
+    assert_eq!((there.counted, there.unsure.clone()), (there.chains.len() as u64, Some(BTreeSet::new())), "seed {seed}: what is kept is right, too");
+}
+
+#[test]
+fn the_number_of_keys_is_right_after_any_crash_in_a_checkpoint() {
+    (1..=300).for_each(|seed| run(seed, false));
+}
+
+#[test]
+fn where_the_engine_does_not_know_what_it_counts_the_keys_are_counted() {
+    (1..=300).for_each(|seed| run(seed, true));
+}
