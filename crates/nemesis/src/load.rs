@@ -290,7 +290,8 @@ impl User<'_> {
         let (event, result) = match self.random.below(20) {
             choice @ (0..4 | 11..20) if siblings && is_shared(chosen) => match self.beside.key().filter(|_| choice >= 11) {
                 Some(seen) => {
-                    let (key, value) = (lock(&world.recorder).key(seen), fresh());
+                    let value = fresh();
+                    let key = lock(&world.recorder).key(seen);
                     let event = begin(Action::Put { items: vec![WriteItem { key, value: Some(value) }], level });
                     let place = self.beside.begin_write(world, seen, Some(value), true);
                     let result = beside::replace(session, seen, value).await;

@@ -151,7 +151,10 @@ impl World<'_> {
             let made = self.ask_at(server, Operation::Counter { call: call.clone(), dial: Dial::default() }, MAKING_US);
             match made {
                 Some(Outcome::Counter(_)) => return,
-                Some(Outcome::Failed(Refusal::Refused(why))) if why.contains("there already") => {}
+                // By one that waits for its place in the log, it may be.
+                Some(Outcome::Failed(Refusal::Refused(why))) if why.contains("there already") => {
+                    self.run_until(self.now_us + RETRY_MAKING_US, |_| false)
+                }
                 Some(Outcome::Failed(Refusal::Busy(_) | Refusal::Timeout(_))) | None => self.run_until(self.now_us + RETRY_MAKING_US, |_| false),
                 other => {
                     self.fail("counters", format!("counter {} is not made: {other:?}\n", self.plan.counters[counter].name));
