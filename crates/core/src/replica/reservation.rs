@@ -104,7 +104,8 @@ impl Reserved {
 
     /// Whether nobody asks anything.
     pub(super) fn set_quiet(&mut self, quiet: bool) {
-        self.quiet = quiet;
+        // What was fine for the one is not for the other.
+        (self.quiet, self.fine) = (quiet, None);
     }
 
     /// The newest reservation.

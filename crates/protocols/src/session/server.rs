@@ -136,7 +136,7 @@ impl Default for SessionOptions {
 
 const TICK: u8 = 0;
 /// While nobody asks anything, a group ticks so often at least in the time of an election: a leader is not taken for silent by a member that ticks as ever.
-const TICKS_IN_QUIET: u64 = 3;
+const TICKS_IN_QUIET: u64 = 4;
 /// Timer of writes that wait for the physical clock.
 pub(super) const DELAYED: u8 = 1;
 

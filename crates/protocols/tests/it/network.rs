@@ -1,7 +1,7 @@
 //! What the protocols ask of the network: nothing is sent twice over a slow way, and little is said while nobody asks anything.
 
 use crate::common::{Desk, Frame, begin, key, server};
-use rheostat_core::ids::Place;
+use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::version::{Item, Key};
 use std::collections::{BTreeMap, VecDeque};
@@ -301,7 +301,7 @@ fn a_leader_that_goes_while_nobody_asks_is_missed() {
         if asked {
             set_quiet(&mut desk, false);
         }
-        // An election's time at least, and twice that at most; where nobody asks, a tick takes five times as long until the leader is missed, and as long as ever from then on.
+        // An election's time at least, and twice that at most; where nobody asks, a tick takes four times as long until the leader is missed, and as long as ever from then on.
         let limit_ms = if asked { 4_000 } else { 20_000 };
         desk.pass(limit_ms, |from, to| from != old && to != old);
         assert!(desk.servers().into_iter().any(|id| id != old && leads(&desk, id)), "asked: {asked}");
