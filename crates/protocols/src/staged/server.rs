@@ -49,6 +49,9 @@ const LEARN_AGAIN_US: u64 = 500_000;
 /// A data center whose writes have stopped has the order made up to the present every so many milliseconds, while anybody asks anything.
 const QUIET_MS: u64 = 1_000;
 
+/// But not before it has been awake for so many milliseconds: what it was woken for goes first, and brings the order to the present if it is a write.
+const AWAKE_MS: u64 = 500;
+
 /// What is known of another data center's server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peer {
@@ -113,6 +116,8 @@ pub struct Staged {
     heartbeat_us: u64,
     /// See [`Protocol::on_quiet`].
     sleeps: bool,
+    /// From when on the order may be made to the present for nobody; `None`: that is to be seen when somebody asks again.
+    rested_us: Option<u64>,
     /// Whether an operation with a bound has come since the last heartbeat.
     bounds_are_asked: bool,
     /// Counts for metrics.
@@ -310,7 +315,8 @@ impl Staged {
         let quiet_ms = if self.next == self.place.dc() { QUIET_MS } else { 3 * QUIET_MS };
         // An order that grows by nothing is asked for by nobody.
         let at = if self.sleeps && self.held.is_empty() { Timestamp::ZERO } else { step.tick() };
-        if cutoff.millis() + quiet_ms < at.millis() && self.connected(now_us) {
+        let has_time = self.sleeps || now_us >= *self.rested_us.get_or_insert(now_us + AWAKE_MS * 1000);
+        if has_time && cutoff.millis() + quiet_ms < at.millis() && self.connected(now_us) {
             if bounds_are_asked && self.quiet.is_none() {
                 self.quiet = Some((at, now_us));
             }
@@ -500,6 +506,7 @@ impl Protocol for Staged {
             watching: false,
             heartbeat_us: 0,
             sleeps: false,
+            rested_us: Some(0),
             bounds_are_asked: false,
             rounds: 0,
             restamped: 0,
@@ -611,7 +618,7 @@ impl Protocol for Staged {
     fn on_quiet(&mut self, quiet: bool) {
         self.sleeps = quiet;
         if quiet {
-            self.heartbeat_us = 0;
+            (self.heartbeat_us, self.rested_us) = (0, None);
             self.peers.values_mut().for_each(|peer| peer.patient = true);
         }
     }

@@ -261,7 +261,7 @@ fn servers_that_agree_have_nothing_to_agree_on_while_nobody_asks() {
         set_quiet(&mut desk, false);
         let read = Operation::Get { key: k.clone(), dial: Dial { fresh_ms: Some(500), ..Dial::at(Level::Eventual) } };
         for dc in 0..3 {
-            let read = desk.ask(server(dc, 0), &mut desk.session(), read.clone(), 200, |_, _| true);
+            let read = desk.ask(server(dc, 0), &mut desk.session(), read.clone(), 1_000, |_, _| true);
             assert!(matches!(&read, Some(Outcome::Read(read, _)) if read.value.as_deref() == Some(b"1")), "{protocol} with {replicas}: {read:?}");
         }
         assert!(agreed(&desk, gauge) > before, "{protocol} with {replicas}");

@@ -589,3 +589,22 @@ fn who_speaks_seldom_is_not_cut_off() {
     desk.pass(10_000, nothing);
     assert_eq!(desk.gauge(server(0, 0), "staged_connected"), 0.0);
 }
+
+/// What servers were woken for need not wait for an order that is made up to the present for nobody; that comes when there is time.
+#[test]
+fn who_is_woken_begins_with_what_it_was_woken_for() {
+    let mut desk = desk("");
+    for id in desk.servers() {
+        desk.with(id, |replica, _, _| replica.set_quiet(true));
+    }
+    desk.pass(60_000, everything);
+    let rounds = |desk: &Desk| (0..3).map(|dc| desk.gauge(server(dc, 0), "staged_rounds")).sum::<f64>();
+    let before = rounds(&desk);
+    for id in desk.servers() {
+        desk.with(id, |replica, _, _| replica.set_quiet(false));
+    }
+    desk.pass(400, everything);
+    assert_eq!(rounds(&desk), before);
+    desk.pass(400, everything);
+    assert_eq!(rounds(&desk), before + 1.0);
+}
