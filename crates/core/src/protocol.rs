@@ -401,8 +401,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// others lets another do so.
     fn on_clock<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _believed: bool) {}
 
-    /// For how long, in microseconds, `timer` may be put off while nobody asks anything of the cluster: work that only keeps others informed, or that only
-    /// matters once something is written. 0: not at all.
+    /// Nobody asks anything of the keyspace, or somebody does again: then timers that were put off go off at once. A server starts with somebody asking.
+    fn on_quiet(&mut self, _quiet: bool) {}
+
+    /// For how long, in microseconds, `timer` may be put off while nobody asks anything of the keyspace: work that only keeps others informed, or that only
+    /// matters once something is written. It goes off at a multiple of [`QUIET_US`](crate::replica::QUIET_US), or of this if it is less. 0: not at all.
     fn put_off_us(&self, _timer: u8) -> u64 {
         0
     }

@@ -104,7 +104,8 @@ impl Reserved {
 
     /// Whether nobody asks anything.
     pub(super) fn set_quiet(&mut self, quiet: bool) {
-        self.quiet = quiet;
+        // What was fine for the one is not for the other.
+        (self.quiet, self.fine) = (quiet, None);
     }
 
     /// The newest reservation.
@@ -129,7 +130,9 @@ impl Reserved {
             None => (FIXED_ALONE_MS, FIXED_ALONE_MS / 5),
         };
         let ceiling = self.newest.ceiling(self.boot, self.monotonic_ms);
-        let enough = last.successor() < ceiling && physical.plus_millis(MARGIN_MS / 2) < ceiling && physical.plus_millis(left_ms) < self.newest.until;
+        // Who hands out nothing meanwhile has nothing to keep: a flush for the time that passes would be for nobody.
+        let come_to = if self.quiet && self.boot.is_some() { last } else { physical };
+        let enough = last.successor() < ceiling && come_to.plus_millis(MARGIN_MS / 2) < ceiling && come_to.plus_millis(left_ms) < self.newest.until;
         let much = self.newest.moving.is_some() && needed.plus_millis(MARGIN_MS) < ceiling && self.set_at_ms + LOWER_AFTER_MS <= self.monotonic_ms;
         // What is enough for `last` is for all up to the ceiling, and what is not too much now is not for later ones.
         self.fine = (enough && !much).then_some((now, Timestamp::from_bits(ceiling.bits().saturating_sub(1))));
@@ -234,6 +237,26 @@ mod tests {
             renewals
         };
         assert!(renewals(false) >= 30 && renewals(true) <= 8);
+    }
+
+    #[test]
+    fn who_hands_out_nothing_while_nobody_asks_renews_nothing() {
+        let mut clock = reserved(Some(7), at(0));
+        clock.set_quiet(true);
+        let last = Timestamp::new(1_000_000, 0);
+        assert!((1..=3_600).all(|second| !clock.renew(at(1_000 * second), last)));
+        // What it hands out then waits for a new one.
+        let handed_out = Timestamp::new(at(3_600_000).physical_ms, 0);
+        assert_eq!(clock.leaves_after(handed_out), None);
+        assert!(clock.renew(at(3_600_000), handed_out));
+        clock.appended(Position(2));
+        assert_eq!(clock.leaves_after(handed_out), Some(Position(2)));
+        // And as soon as somebody asks there is one for what will be.
+        let mut woken = reserved(Some(7), at(0));
+        woken.set_quiet(true);
+        assert!(!woken.renew(at(60_000), last));
+        woken.set_quiet(false);
+        assert!(woken.renew(at(60_000), last));
     }
 
     #[test]

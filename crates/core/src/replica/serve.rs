@@ -249,6 +249,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// When `timer`, which is set for `at_us`, goes off.
     fn goes_off_us(&self, at_us: u64, timer: u8) -> u64 {
         match self.protocol.put_off_us(timer) {
+            put_off_us if self.quiet && (1..QUIET_US).contains(&put_off_us) => at_us.next_multiple_of(put_off_us),
             put_off_us if self.quiet && put_off_us > 0 => {
                 (at_us + put_off_us.saturating_sub(QUIET_US)).next_multiple_of(QUIET_US) + self.protocol.later_us(timer, QUIET_ROUND_US)
             }
@@ -477,6 +478,7 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
         self.quiet = quiet;
         self.peers.set_quiet(quiet);
         self.journal.reserved.set_quiet(quiet);
+        self.protocol.on_quiet(quiet);
     }
 
     fn distrust_clock(&mut self, now: Now, why: Option<String>, out: &mut Outbox) {

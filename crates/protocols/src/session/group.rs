@@ -262,7 +262,7 @@ impl<W: Scope> Replicated<W> {
             self.group.node.report_snapshot(member, raft::SnapshotStatus::Failure);
         }
         self.standing.promote(&mut self.group.node);
-        if now_us >= self.stamped_us + self.options.quiet_ms * 1000 {
+        if now_us >= self.stamped_us + self.options.quiet_ms * 1000 && (!self.quiet || self.is_behind_others()) {
             self.stamped_us = now_us;
             let at = step.tick();
             let _ = self.propose(&Entry::Quiet(at));
@@ -270,6 +270,11 @@ impl<W: Scope> Replicated<W> {
         }
         self.appoint(step);
         self.ask_other_data_centers(step);
+    }
+
+    /// Whether this data center has yet to say that nothing will come from it that is older than some write of another, which may go once everybody has said so.
+    fn is_behind_others(&self) -> bool {
+        self.in_store.max() > self.stable.get(self.place.dc())
     }
 
     /// Does what the library wants done, until it wants nothing more.

@@ -119,7 +119,7 @@ pub struct SessionOptions {
     pub heartbeat_ms: u64,
     /// A follower that hears nothing for so many milliseconds, and at most as many more, wants to lead; 0 is the protocol's own (500, 1500).
     pub election_ms: u64,
-    /// A data center whose writes have stopped says so to the others every so many milliseconds.
+    /// A data center whose writes have stopped says so to the others every so many milliseconds, while anybody asks anything.
     pub quiet_ms: u64,
     /// Writes get hybrid timestamps and never wait. Without, a write waits until the leader's physical clock has passed what it must follow
     /// (the comparison of Table 4.1).
@@ -135,6 +135,8 @@ impl Default for SessionOptions {
 }
 
 const TICK: u8 = 0;
+/// While nobody asks anything, a group ticks so often at least in the time of an election: a leader is not taken for silent by a member that ticks as ever.
+const TICKS_IN_QUIET: u64 = 4;
 /// Timer of writes that wait for the physical clock.
 pub(super) const DELAYED: u8 = 1;
 
@@ -160,6 +162,8 @@ pub struct Replicated<W: Scope> {
     pub(super) in_pages: TimestampVector,
     /// When a leader last put a timestamp into the log, on the monotonic clock.
     pub(super) stamped_us: u64,
+    /// See [`Protocol::on_quiet`].
+    pub(super) quiet: bool,
     /// Writes of clients here that are on their way to the log, by number.
     pub(super) proposals: BTreeMap<u64, OpId>,
     next_request: u64,
@@ -315,6 +319,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             in_store: TimestampVector::new(),
             in_pages: TimestampVector::new(),
             stamped_us: 0,
+            quiet: false,
             proposals: BTreeMap::new(),
             next_request: 0,
             changes: BTreeMap::new(),
@@ -481,9 +486,19 @@ impl<W: Scope> Protocol for Replicated<W> {
         }
     }
 
+    fn on_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+        self.receivers.iter_mut().flatten().for_each(|receiver| receiver.link.set_quiet(quiet));
+    }
+
     fn put_off_us(&self, timer: u8) -> u64 {
-        // A group of one elects nobody; another's clock goes on, since it watches over its leader.
-        if timer == TICK && self.seats.len() == 1 { QUIET_US } else { 0 }
+        match timer {
+            // A group of one elects nobody.
+            TICK if self.seats.len() == 1 => QUIET_US,
+            // Another watches over its leader. That one is heard often enough for members who are told first that somebody asks; and whoever knows of none looks for one as ever.
+            TICK if self.group.leader().is_some() => (self.election_us() / TICKS_IN_QUIET).min(QUIET_US),
+            _ => 0,
+        }
     }
 
     fn on_abandon(&mut self, op: OpId) {

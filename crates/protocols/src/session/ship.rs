@@ -26,7 +26,7 @@ pub(super) struct Shipper {
 
 /// A leader's end of a link from another data center.
 pub(super) struct Receiving {
-    link: LinkReceiver,
+    pub(super) link: LinkReceiver,
     /// What came from there can be relied on when everything of each data center up to here is in the log.
     needs: TimestampVector,
 }
@@ -168,7 +168,9 @@ impl<W: Scope> Replicated<W> {
             return;
         }
         for dc in self.place.peers() {
-            self.receivers[dc.index()] = Some(Receiving { link: LinkReceiver::new(received.get(dc)), needs: TimestampVector::new() });
+            let mut link = LinkReceiver::new(received.get(dc));
+            link.set_quiet(self.quiet);
+            self.receivers[dc.index()] = Some(Receiving { link, needs: TimestampVector::new() });
         }
     }
 
@@ -284,11 +286,14 @@ impl<W: Scope> Replicated<W> {
                 receiver.needs.join(&needs);
                 let updates: Vec<_> = updates.into_iter().filter(|update| update.id.written > after).collect();
                 step.clock.raise(through);
-                let (reached, whole) = self.reached(origin, through);
+                let ((reached, whole), has_updates) = (self.reached(origin, through), !updates.is_empty());
                 let entry = Entry::Remote { origin, reached, updates };
                 if let Some(index) = self.propose(&entry) {
                     if let Some(receiver) = &mut self.receivers[origin.index()] {
                         receiver.link.applied(through, index);
+                        if has_updates {
+                            receiver.link.updated(through);
+                        }
                     }
                     if whole {
                         self.receivers.iter_mut().flatten().for_each(|receiver| receiver.needs = TimestampVector::new());

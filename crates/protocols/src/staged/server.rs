@@ -20,6 +20,7 @@ use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::{Level, TestWrite};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Bounded, Call, Card, Departure, Protocol, Span, Start, Step};
+use rheostat_core::replica::QUIET_US;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version, VersionId};
 use rheostat_group::gauges;
@@ -45,14 +46,19 @@ const LATE_US: f64 = 500.0;
 /// learned to take less.
 const LEARN_AGAIN_US: u64 = 500_000;
 
-/// A data center whose writes have stopped has the order made up to the present every so many milliseconds.
+/// A data center whose writes have stopped has the order made up to the present every so many milliseconds, while anybody asks anything.
 const QUIET_MS: u64 = 1_000;
+
+/// But not before it has been awake for so many milliseconds: what it was woken for goes first, and brings the order to the present if it is a write.
+const AWAKE_MS: u64 = 500;
 
 /// What is known of another data center's server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peer {
     /// When it was last heard, on the monotonic clock; 0: never.
     pub(super) heard_us: u64,
+    /// Nobody has asked anything since: it may have been a while ago.
+    patient: bool,
     pub(super) executed: u64,
     pub(super) cutoff: Timestamp,
     pub(super) floor: Timestamp,
@@ -106,8 +112,12 @@ pub struct Staged {
     first_heard: Option<(DcId, u64)>,
     pub(super) soon: bool,
     watching: bool,
-    /// When the next heartbeat is due.
+    /// When the next heartbeat is due; 0 if it comes late on purpose.
     heartbeat_us: u64,
+    /// See [`Protocol::on_quiet`].
+    sleeps: bool,
+    /// From when on the order may be made to the present for nobody; `None`: that is to be seen when somebody asks again.
+    rested_us: Option<u64>,
     /// Whether an operation with a bound has come since the last heartbeat.
     bounds_are_asked: bool,
     /// Counts for metrics.
@@ -152,7 +162,13 @@ impl Staged {
 
     /// Whether `dc` has been heard a short while ago.
     pub(super) fn hears(&self, now_us: u64, dc: DcId) -> bool {
-        self.peers.get(&dc).is_some_and(|peer| peer.heard_us > 0 && peer.heard_us + self.options.cut_off_ms * 1000 >= now_us)
+        let spaced_us = |peer: &Peer| if peer.patient { 2 * QUIET_US } else { 0 };
+        self.peers.get(&dc).is_some_and(|peer| peer.heard_us > 0 && peer.heard_us + spaced_us(peer) + self.options.cut_off_ms * 1000 >= now_us)
+    }
+
+    fn hear(&mut self, now_us: u64, dc: DcId) {
+        let peer = self.peers.entry(dc).or_default();
+        (peer.heard_us, peer.patient) = (now_us.max(1), self.sleeps);
     }
 
     /// Those that have been, and this one.
@@ -274,15 +290,16 @@ impl Staged {
 
     fn on_heartbeat_due<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         let now_us = step.now.monotonic_us;
-        // Where nobody asks, timers may come late on purpose.
         let bounds_are_asked = std::mem::take(&mut self.bounds_are_asked);
         if bounds_are_asked {
-            self.costs.late.learn(now_us, 1, now_us.saturating_sub(self.heartbeat_us));
+            if self.heartbeat_us > 0 {
+                self.costs.late.learn(now_us, 1, now_us.saturating_sub(self.heartbeat_us));
+            }
             if now_us >= self.reads.learned_us() + LEARN_AGAIN_US && self.place.data_centers > 1 {
                 self.ask_for_nobody(step);
             }
         }
-        self.heartbeat_us = now_us + self.options.heartbeat_ms * 1000;
+        self.heartbeat_us = if self.sleeps { 0 } else { now_us + self.options.heartbeat_ms * 1000 };
         let (executed, cutoff, floor) = (self.saved.executed, self.saved.cutoff, self.floor(step));
         let (waiting, round_us) = (self.own.len() as u32, self.round_us(now_us));
         for dc in self.place.peers() {
@@ -294,10 +311,12 @@ impl Staged {
             let changes = self.first_heard.map_or(0, |(_, changes)| changes);
             self.first_heard = first.map(|dc| (dc, changes + 1));
         }
-        let at = step.tick();
         // Who coordinates next may not know that it does.
         let quiet_ms = if self.next == self.place.dc() { QUIET_MS } else { 3 * QUIET_MS };
-        if cutoff.millis() + quiet_ms < at.millis() && self.connected(now_us) {
+        // An order that grows by nothing is asked for by nobody.
+        let at = if self.sleeps && self.held.is_empty() { Timestamp::ZERO } else { step.tick() };
+        let has_time = self.sleeps || now_us >= *self.rested_us.get_or_insert(now_us + AWAKE_MS * 1000);
+        if has_time && cutoff.millis() + quiet_ms < at.millis() && self.connected(now_us) {
             if bounds_are_asked && self.quiet.is_none() {
                 self.quiet = Some((at, now_us));
             }
@@ -315,9 +334,9 @@ impl Staged {
             return;
         }
         let behind = status.executed > self.saved.executed;
-        let Peer { safe, next_safe, .. } = self.peers.get(&from).copied().unwrap_or_default();
+        let Peer { heard_us, patient, safe, next_safe, .. } = self.peers.get(&from).copied().unwrap_or_default();
         let next_safe = next_safe.or(Some((status.executed, status.floor)));
-        self.peers.insert(from, Peer { heard_us: step.now.monotonic_us.max(1), safe, next_safe, ..status });
+        self.peers.insert(from, Peer { heard_us, patient, safe, next_safe, ..status });
         self.raise_floors();
         let made = |waiting: &Waiting| !waiting.held.ordered && waiting.held.id.origin == from && waiting.held.id.written <= status.floor;
         let made: Vec<VersionId> = self.held.values().filter(|waiting| made(waiting)).map(|waiting| waiting.held.id).collect();
@@ -486,6 +505,8 @@ impl Protocol for Staged {
             soon: false,
             watching: false,
             heartbeat_us: 0,
+            sleeps: false,
+            rested_us: Some(0),
             bounds_are_asked: false,
             rounds: 0,
             restamped: 0,
@@ -543,7 +564,7 @@ impl Protocol for Staged {
             _ => {}
         }
         if from.dc != here.dc {
-            self.peers.entry(from.dc).or_default().heard_us = step.now.monotonic_us.max(1);
+            self.hear(step.now.monotonic_us, from.dc);
         }
         match message {
             Message::Hold(writes) => self.on_hold(step, from.dc, writes),
@@ -592,6 +613,19 @@ impl Protocol for Staged {
                 self.fail_slices(step);
             }
         }
+    }
+
+    fn on_quiet(&mut self, quiet: bool) {
+        self.sleeps = quiet;
+        if quiet {
+            (self.heartbeat_us, self.rested_us) = (0, None);
+            self.peers.values_mut().for_each(|peer| peer.patient = true);
+        }
+    }
+
+    fn put_off_us(&self, timer: u8) -> u64 {
+        // Writes that wait, and a state that comes, are in somebody's way.
+        if timer == HEARTBEAT && self.held.is_empty() && self.is_whole() { QUIET_US } else { 0 }
     }
 
     fn on_abandon(&mut self, op: OpId) {

@@ -1,7 +1,7 @@
 //! What the protocols ask of the network: nothing is sent twice over a slow way, and little is said while nobody asks anything.
 
 use crate::common::{Desk, Frame, begin, key, server};
-use rheostat_core::ids::Place;
+use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::operation::{Dial, Level, Operation, Outcome};
 use rheostat_core::version::{Item, Key};
 use std::collections::{BTreeMap, VecDeque};
@@ -74,9 +74,13 @@ impl SlowWays {
     }
 }
 
+fn write(key: &Key, value: Option<&[u8]>) -> Operation {
+    let item = Item { key: key.clone(), value: value.map(Into::into), expires_ms: 0 };
+    Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() }
+}
+
 fn put(ways: &mut SlowWays, key: &Key, value: Vec<u8>) {
-    let item = Item { key: key.clone(), value: Some(value.into()), expires_ms: 0 };
-    let outcome = ways.desk.run(0, &mut ways.desk.session(), Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() });
+    let outcome = ways.desk.run(0, &mut ways.desk.session(), write(key, Some(&value)));
     assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
     ways.send();
 }
@@ -137,11 +141,6 @@ fn a_quiet_cluster_says_little_and_wakes_at_once() {
         let mut desk = Desk::new(protocol, "", 2, 2);
         desk.pass(3_000, |_, _| true);
         let mut ways = SlowWays::new(desk, 1_000_000);
-        let set_quiet = |ways: &mut SlowWays, quiet: bool| {
-            for id in ways.desk.servers() {
-                ways.desk.with(id, |replica, _, _| replica.set_quiet(quiet));
-            }
-        };
         let said = |ways: &mut SlowWays| {
             let before = ways.frames;
             (0..2_000).for_each(|_| ways.pass());
@@ -151,7 +150,7 @@ fn a_quiet_cluster_says_little_and_wakes_at_once() {
         put(&mut ways, &k, b"1".to_vec());
         let attentive_ms = ways.pass_until_seen(1, &k, b"1", 1_000);
         let attentive = said(&mut ways);
-        set_quiet(&mut ways, true);
+        set_quiet(&mut ways.desk, true);
         let quiet = said(&mut ways);
         // In two seconds, each of four servers: one or two heartbeats, an acknowledgement.
         assert!(quiet <= 20, "{protocol}: {quiet} messages where {attentive} were sent");
@@ -159,7 +158,7 @@ fn a_quiet_cluster_says_little_and_wakes_at_once() {
         // A heartbeat's time, and a round's.
         ways.pass_until_seen(1, &k, b"2", 4_100);
         (0..500).for_each(|_| ways.pass());
-        set_quiet(&mut ways, false);
+        set_quiet(&mut ways.desk, false);
         put(&mut ways, &k, b"3".to_vec());
         let woken_ms = ways.pass_until_seen(1, &k, b"3", 1_000);
         assert!(woken_ms <= attentive_ms + 10, "{protocol}: seen after {woken_ms} ms, {attentive_ms} ms before");
@@ -202,5 +201,109 @@ fn servers_of_a_process_wake_together() {
         // Heartbeats, the leaves' rounds and the root's, each five milliseconds; and what is collected.
         assert!(apart.0 >= 180 && together.0 <= 150, "{protocol}: {} wakes, {} together", apart.0, together.0);
         assert!(together.1 <= apart.1 + 20, "{protocol}: seen after {} ms in twenty times, {} together", apart.1, together.1);
+    }
+}
+
+/// The desk's servers are told whether anybody asks anything.
+fn set_quiet(desk: &mut Desk, quiet: bool) {
+    for id in desk.servers() {
+        desk.with(id, |replica, _, _| replica.set_quiet(quiet));
+    }
+}
+
+/// Lets `ms` milliseconds pass, everything arriving at once; how many messages went from server to server.
+fn count(desk: &mut Desk, ms: u64) -> usize {
+    let mut frames = 0;
+    for _ in 0..ms {
+        desk.pass(1, |_, _| false);
+        while !desk.under_way.is_empty() {
+            for (from, to, frame) in std::mem::take(&mut desk.under_way) {
+                frames += 1;
+                desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+            }
+        }
+    }
+    frames
+}
+
+/// What the desk's servers have agreed on, in all.
+fn agreed(desk: &Desk, gauge: &str) -> f64 {
+    desk.servers().into_iter().map(|id| desk.gauge(id, gauge)).sum()
+}
+
+/// The protocols whose servers agree on what is written: with so many servers of a partition in a data center, the number that tells how much that was, and the most messages of a quiet minute for each that is sent
+/// else.
+const AGREEING: &[(&str, u8, &str, f64)] = &[
+    ("session", 1, "applied_index", 0.2),
+    ("session", 3, "applied_index", 0.4),
+    ("strong", 1, "applied_index", 0.25),
+    ("staged", 1, "staged_instances", 0.1),
+];
+
+/// While nobody asks anything, servers that agree on what is written agree on nothing, and say a fraction of what they say else. As soon as they are told that somebody asks, they know of each other up to
+/// the present again.
+#[test]
+fn servers_that_agree_have_nothing_to_agree_on_while_nobody_asks() {
+    for (protocol, replicas, gauge, least) in AGREEING {
+        let mut desk = Desk::with_replicas(protocol, "", 3, 1, *replicas);
+        desk.pass(5_000, |_, _| true);
+        let k = key("k", 0, 1);
+        let mut session = desk.session();
+        let written = desk.ask(server(0, 0), &mut session, write(&k, Some(b"1")), 1_000, |_, _| true);
+        assert!(matches!(written, Some(Outcome::Written(_))), "{protocol}: {written:?}");
+        let attentive = count(&mut desk, 60_000);
+        set_quiet(&mut desk, true);
+        desk.pass(10_000, |_, _| true);
+        let before = agreed(&desk, gauge);
+        let quiet = count(&mut desk, 60_000);
+        assert_eq!(agreed(&desk, gauge), before, "{protocol} with {replicas}: something was agreed on");
+        assert!((quiet as f64) < least * attentive as f64, "{protocol} with {replicas}: {quiet} messages where {attentive} were sent");
+        set_quiet(&mut desk, false);
+        let read = Operation::Get { key: k.clone(), dial: Dial { fresh_ms: Some(500), ..Dial::at(Level::Eventual) } };
+        for dc in 0..3 {
+            let read = desk.ask(server(dc, 0), &mut desk.session(), read.clone(), 1_000, |_, _| true);
+            assert!(matches!(&read, Some(Outcome::Read(read, _)) if read.value.as_deref() == Some(b"1")), "{protocol} with {replicas}: {read:?}");
+        }
+        assert!(agreed(&desk, gauge) > before, "{protocol} with {replicas}");
+    }
+}
+
+/// What is deleted goes, though nobody asks anything of the other data centers, nor has told them that anybody does.
+#[test]
+fn what_is_deleted_goes_while_the_others_sleep() {
+    for (protocol, replicas, ..) in AGREEING {
+        let mut desk = Desk::with_replicas(protocol, "", 3, 1, *replicas);
+        desk.pass(5_000, |_, _| true);
+        set_quiet(&mut desk, true);
+        desk.pass(30_000, |_, _| true);
+        let (k, mut session) = (key("k", 0, 1), desk.session());
+        for value in [Some(&b"1"[..]), None] {
+            let written = desk.ask(server(0, 0), &mut session, write(&k, value), 6_000, |_, _| true);
+            assert!(matches!(written, Some(Outcome::Written(_))), "{protocol} with {replicas}: {written:?}");
+        }
+        desk.pass(30_000, |_, _| true);
+        for id in desk.servers() {
+            assert_eq!(desk.replicas[&id].status(desk.now(id)).store.versions, 0, "{protocol} with {replicas}: at {id}");
+        }
+    }
+}
+
+/// A member of a group whose leader is gone finds out while nobody asks anything, and while somebody does as soon as ever.
+#[test]
+fn a_leader_that_goes_while_nobody_asks_is_missed() {
+    for asked in [false, true] {
+        let mut desk = Desk::with_replicas("strong", "", 3, 1, 1);
+        desk.pass(5_000, |_, _| true);
+        set_quiet(&mut desk, true);
+        desk.pass(30_000, |_, _| true);
+        let leads = |desk: &Desk, id: ServerId| desk.gauge(id, "leader") == 1.0;
+        let old = desk.servers().into_iter().find(|id| leads(&desk, *id)).unwrap();
+        if asked {
+            set_quiet(&mut desk, false);
+        }
+        // An election's time at least, and twice that at most; where nobody asks, a tick takes four times as long until the leader is missed, and as long as ever from then on.
+        let limit_ms = if asked { 4_000 } else { 20_000 };
+        desk.pass(limit_ms, |from, to| from != old && to != old);
+        assert!(desk.servers().into_iter().any(|id| id != old && leads(&desk, id)), "asked: {asked}");
     }
 }

@@ -562,3 +562,49 @@ fn what_is_told_to_be_visible_ends_before_a_kept_write() {
     desk.pass(1_000, everything);
     assert!(looks > 10 && visible(&desk) > kept.written, "{looks} looks");
 }
+
+/// Servers that speak seldom while nobody asks anything are not taken for cut off by the first who asks, nor for late; one that is gone is, in a while.
+#[test]
+fn who_speaks_seldom_is_not_cut_off() {
+    let set_quiet = |desk: &mut Desk, quiet: bool| {
+        for id in desk.servers() {
+            desk.with(id, |replica, _, _| replica.set_quiet(quiet));
+        }
+    };
+    let mut desk = desk("");
+    let k = key("k", 0, 1);
+    // When the next heartbeat would have been due long ago, at any moment between two that are seldom.
+    for asleep_ms in [1_200, 2_700, 3_300, 60_900] {
+        set_quiet(&mut desk, true);
+        desk.pass(asleep_ms, everything);
+        let at = server(0, 0);
+        assert_eq!(desk.gauge(at, "staged_connected"), 1.0, "after {asleep_ms} ms");
+        let written = desk.ask(at, &mut desk.session(), put(&k, "1", within(50)), 100, everything);
+        assert!(matches!(written, Some(Outcome::Written(_))), "after {asleep_ms} ms: {written:?}");
+        set_quiet(&mut desk, false);
+        desk.pass(500, everything);
+        assert!(desk.gauge(at, "staged_late_us") < 10_000.0, "after {asleep_ms} ms");
+    }
+    set_quiet(&mut desk, true);
+    desk.pass(10_000, nothing);
+    assert_eq!(desk.gauge(server(0, 0), "staged_connected"), 0.0);
+}
+
+/// What servers were woken for need not wait for an order that is made up to the present for nobody; that comes when there is time.
+#[test]
+fn who_is_woken_begins_with_what_it_was_woken_for() {
+    let mut desk = desk("");
+    for id in desk.servers() {
+        desk.with(id, |replica, _, _| replica.set_quiet(true));
+    }
+    desk.pass(60_000, everything);
+    let rounds = |desk: &Desk| (0..3).map(|dc| desk.gauge(server(dc, 0), "staged_rounds")).sum::<f64>();
+    let before = rounds(&desk);
+    for id in desk.servers() {
+        desk.with(id, |replica, _, _| replica.set_quiet(false));
+    }
+    desk.pass(400, everything);
+    assert_eq!(rounds(&desk), before);
+    desk.pass(400, everything);
+    assert_eq!(rounds(&desk), before + 1.0);
+}

@@ -199,7 +199,12 @@ impl Shard {
     fn pace(&mut self, now: Now) {
         for (index, told) in self.quiet_keyspaces.iter_mut().enumerate() {
             let keyspace = KeyspaceId(index as u16);
-            let quiet = self.shared.attention.is_quiet_in(keyspace, now.monotonic_us);
+            let mut quiet = self.shared.attention.is_quiet_in(keyspace, now.monotonic_us);
+            // Who still waits still asks, of the others too.
+            if quiet && self.expected.keys().any(|(replica, _)| self.replicas[replica.0 as usize].keyspace == keyspace) {
+                self.shared.asked(now.monotonic_us, keyspace);
+                quiet = false;
+            }
             if quiet != *told {
                 *told = quiet;
                 for slot in self.replicas.iter_mut().filter(|slot| slot.keyspace == keyspace) {
