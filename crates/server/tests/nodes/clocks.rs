@@ -52,7 +52,7 @@ async fn a_node_whose_clock_is_an_hour_ahead_says_so_and_harms_nobody() {
     let ahead: Vec<i64> = peers.iter().map(|peer| peer.clock_ahead_ms.unwrap()).collect();
     assert!(ahead[0].abs() < 60_000 && (ahead[1] + HOUR_MS).abs() < 60_000, "{ahead:?}");
 
-    let (mut one, mut two, mut wrong) = (cluster.client(0).await, cluster.client(1).await, cluster.client(2).await);
+    let (mut one, mut two) = (cluster.client(0).await, cluster.client(1).await);
     for space in ["default", "rain", "strong"] {
         writes(&mut one, space, "k", "1").await;
         assert_eq!(two.ask(&format!("SELECT {space}")).await, Reply::ok());
@@ -60,13 +60,20 @@ async fn a_node_whose_clock_is_an_hour_ahead_says_so_and_harms_nobody() {
     }
     // With its own reading of the time, which is now the others': it reads, and where a group decides it writes.
     for space in ["default", "rain"] {
+        // It may have stamped something before it noticed; who reads there what is not stable yet begins its session anew (docs/not-yet.md).
+        eventually("it reads", async || {
+            let mut reader = cluster.client(2).await;
+            reader.ask(&format!("SELECT {space}")).await == Reply::ok() && reader.ask("GET k").await == Reply::bulk("1")
+        })
+        .await;
+        let mut wrong = cluster.client(2).await;
         assert_eq!(wrong.ask(&format!("SELECT {space}")).await, Reply::ok());
-        wrong.ask_until("GET k", Reply::bulk("1")).await;
         for request in ["SET k 2", "DEL k", "INCR n"] {
             let refused = wrong.ask(request).await;
             assert!(refused.is_error("BUSY"), "{request}: {refused:?}");
         }
     }
+    let mut wrong = cluster.client(2).await;
     writes(&mut wrong, "strong", "k", "3").await;
     writes(&mut one, "strong", "k", "4").await;
     for (index, node) in cluster.nodes.iter().flatten().enumerate() {
