@@ -54,6 +54,19 @@ fn values_that_stand_side_by_side_are_neither_lost_nor_brought_back() {
     println!("{said}");
 }
 
+/// The version vectors as published lose writes that nobody has seen.
+#[test]
+fn a_write_that_is_lost_unseen_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = nemesis(
+        folder.path(),
+        "quorum --option published=true --duration 20 --every 5 --faults cut,slow --replicas 1 --nodes 1 --seed 1 --pause 3 --patience 180 --folder kept",
+    );
+    let said = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("nobody saw it, and it is gone"), "{said}");
+}
+
 #[test]
 fn what_is_not_promised_is_found_and_kept() {
     let folder = tempfile::tempdir().unwrap();
