@@ -5,7 +5,7 @@
 #     crates/sim/campaign.sh FOLDER                   what has been run, as a table
 #
 # FOLDER/runs.tsv has a line for each chunk that ended; FOLDER/broken has what was printed of each one with a broken promise, plan and replay among it.
-# CHUNK (1000) seeds are run at a time, by JOBS (2) threads.
+# CHUNK (1000) seeds are run at a time, by JOBS (2) threads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 3 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
 folder=$1 seeds=${2:-0} program=${3:-rheostat}
@@ -33,6 +33,7 @@ fi
 command -v "$program" > /dev/null || { echo "$program: no such program; cargo build --release makes target/release/rheostat" >&2; exit 2; }
 mkdir -p "$folder/broken"
 touch "$runs"
+ulimit -v $((${MEMORY_MB:-4000} * 1024))
 protocols=$("$program" protocols | awk '/^[a-z]+$/')
 for ((first = 1; first <= seeds; first += chunk)); do
   for protocol in $protocols; do
