@@ -15,6 +15,7 @@ greeting=crates/server/src/peer/greeting.rs
 newest=$(grep -o 'const FORMATS.*newest: [0-9]*' "$greeting" | grep -o '[0-9]*$')
 before() { git log --reverse --format=%h^ -S "newest: $newest" -- "$greeting" | head -1; }
 asked=${1:-$(git describe --tags --abbrev=0 2> /dev/null || before)}
+[ -n "$asked" ] || { echo "which commit? the history here does not reach back to an earlier format" >&2; exit 2; }
 commit=$(git rev-parse --verify --quiet --short=12 "$asked^{commit}") || { echo "$asked: no such commit here" >&2; exit 2; }
 shift || true
 [ $# -gt 0 ] || set -- causal --faults stop,kill --duration 80 --every 5

@@ -24,16 +24,13 @@ pub struct PastRead {
 /// The first read that missed a version, or returned one from after its time, in words.
 pub fn check(history: &History, reads: &[PastRead]) -> Result<(), String> {
     let mut known: BTreeMap<KeyId, BTreeMap<VersionId, bool>> = BTreeMap::new();
-    let mut note = |key: KeyId, version: VersionId, deletes: bool| {
-        known.entry(key).or_default().insert(version, deletes);
-    };
     // Who has read such a version has read it; others need not find it.
     let mut lost = BTreeSet::new();
     for (id, event) in history.numbered() {
         if let Some(Some(version)) = event.acknowledged() {
             let may_be_lost = history.lost_allowed.contains(&id);
             for item in event.items() {
-                note(item.key, version, item.value.is_none());
+                known.entry(item.key).or_default().insert(version, item.value.is_none());
                 if may_be_lost {
                     lost.insert((item.key, version));
                 }

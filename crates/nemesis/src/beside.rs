@@ -1,13 +1,13 @@
 //! Values that stand side by side: where a key may have several, half of the keys are written by clients who say what they have seen. A record of its own goes to a checker of its own.
 
-use crate::KEYSPACE;
+use crate::agreed;
 use crate::load::{World, lock};
 use crate::record::{key_name, observation, version_id};
 use rheostat_checkers::siblings::{Look, SiblingHistory, Wrote};
 use rheostat_checkers::{KeyId, UniqueValue};
 use rheostat_client::{Client, Error, Put, Read, Session, Version};
 use rheostat_core::DcId;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Whether key `key` is written by clients only who say what they have seen of it.
 pub(crate) fn is_shared(key: usize) -> bool {
@@ -80,48 +80,29 @@ pub(crate) async fn replace(session: &mut Session, key: usize, value: UniqueValu
     session.replace(Put::new(key_name(key), value.0.to_string())).await
 }
 
-/// Reads all values of every key in every data center, until all agree, and takes them for what stands in the end.
+/// What stands in the end: all values of every key, in every data center.
 ///
 /// # Errors
 /// In words: they do not agree.
 pub(crate) async fn settle(clients: &[Client], world: &World, patience: Duration) -> Result<(), String> {
-    let until = Instant::now() + patience;
     let keys = lock(&world.recorder).keys();
-    loop {
-        let finals = all(clients, world, keys).await;
-        match finals {
-            Ok(finals) if (0..keys).all(|key| finals.iter().all(|there| there[key] == finals[0][key])) => {
-                let there = world.there().into_iter().map(|dc| DcId(dc as u8)).zip(finals);
-                let each = there.flat_map(|(dc, found)| found.into_iter().zip(0..).map(move |(found, key)| (dc, KeyId(key), found)));
-                lock(&world.beside).finals = each.collect();
-                return Ok(());
-            }
-            _ if Instant::now() < until => tokio::time::sleep(Duration::from_millis(100)).await,
-            Ok(finals) => {
-                let key = (0..keys).find(|key| finals.iter().any(|there| there[*key] != finals[0][*key])).unwrap_or_default();
-                let there: Vec<String> = finals.iter().map(|there| format!("{:?}", there[key])).collect();
-                return Err(format!("what stands side by side of {} is not the same everywhere: {}", key_name(key), there.join(", ")));
-            }
-            Err(why) => return Err(why),
-        }
-    }
+    let finals = agreed(clients, patience, async |session| all(session, keys, &world.data_centers).await).await?;
+    let there = world.there().into_iter().map(|dc| DcId(dc as u8)).zip(finals);
+    let each = there.flat_map(|(dc, found)| found.into_iter().zip(0..).map(move |(found, key)| (dc, KeyId(key), found)));
+    lock(&world.beside).finals = each.collect();
+    Ok(())
 }
 
-/// By data center and key, the values in their order.
-async fn all(clients: &[Client], world: &World, keys: usize) -> Result<Vec<Vec<Vec<UniqueValue>>>, String> {
-    let mut finals = Vec::new();
-    for client in clients {
-        let mut session = client.session(KEYSPACE);
-        let mut there = Vec::new();
-        for key in 0..keys {
-            let reads = session.siblings(key_name(key)).await.map_err(|error| format!("{}: {error}", key_name(key)))?;
-            let mut found = values(&world.data_centers, &reads);
-            found.sort_unstable();
-            there.push(found);
-        }
-        finals.push(there);
+/// By key, the values in their order.
+async fn all(mut session: Session, keys: usize, names: &[String]) -> Result<Vec<Vec<UniqueValue>>, String> {
+    let mut there = Vec::new();
+    for key in 0..keys {
+        let reads = session.siblings(key_name(key)).await.map_err(|error| format!("{}: {error}", key_name(key)))?;
+        let mut found = values(names, &reads);
+        found.sort_unstable();
+        there.push(found);
     }
-    Ok(finals)
+    Ok(there)
 }
 
 /// Checks what was recorded; returns what was checked, in words.

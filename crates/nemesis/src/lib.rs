@@ -31,6 +31,7 @@ use rheostat_cluster::description::{DataCenter, ListedNode, Network};
 use rheostat_cluster::{Description, Processes};
 use rheostat_core::operation::Level;
 use rheostat_protocols::registry::{self, ProtocolInfo};
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -351,7 +352,8 @@ async fn settle(operator: &mut Operator, world: &World) -> Option<i64> {
             return None;
         }
     };
-    match agreed(&clients, world, operator.patience).await {
+    let keys = lock(&world.recorder).keys();
+    match agreed(&clients, operator.patience, async |session| read_all(session, keys, &world.data_centers).await).await {
         Ok(finals) => {
             let mut recorder = lock(&world.recorder);
             // Clients of a data center that is gone find what another one has.
@@ -371,20 +373,23 @@ async fn settle(operator: &mut Operator, world: &World) -> Option<i64> {
     load::check_counter(&clients, &tally, world.gone.get(), operator.patience).await.map_err(|why| world.find(why)).ok()
 }
 
-/// Reads every key in every data center, with sessions that have seen nothing, until all agree. By data center.
-async fn agreed(clients: &[Client], world: &World, patience: Duration) -> Result<Vec<Vec<Observation>>, String> {
+/// What `read` finds of every key in every data center, with sessions that have seen nothing, once all agree. By data center.
+async fn agreed<T: PartialEq + Debug>(
+    clients: &[Client],
+    patience: Duration,
+    read: impl AsyncFn(Session) -> Result<Vec<T>, String>,
+) -> Result<Vec<Vec<T>>, String> {
     let until = Instant::now() + patience;
-    let keys = lock(&world.recorder).keys();
     loop {
         let (mut all, mut why) = (Vec::new(), String::new());
         for client in clients {
-            match read_all(client.session(KEYSPACE), keys, &world.data_centers).await {
+            match read(client.session(KEYSPACE)).await {
                 Ok(seen) => all.push(seen),
                 Err(error) => why = error,
             }
         }
         if all.len() == clients.len() {
-            let Some(key) = (0..keys).find(|key| all.iter().any(|seen| seen[*key] != all[0][*key])) else { return Ok(all) };
+            let Some(key) = (0..all[0].len()).find(|key| all.iter().any(|seen| seen[*key] != all[0][*key])) else { return Ok(all) };
             let seen: Vec<String> = all.iter().map(|seen| format!("{:?}", seen[key])).collect();
             why = format!("{} is {}", record::key_name(key), seen.join(", "));
         }

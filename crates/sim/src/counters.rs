@@ -149,18 +149,18 @@ impl World<'_> {
                 return;
             }
             let made = self.ask_at(server, Operation::Counter { call: call.clone(), dial: Dial::default() }, MAKING_US);
-            match made {
+            let goes_on = match &made {
                 Some(Outcome::Counter(_)) => return,
                 // By one that waits for its place in the log, it may be.
-                Some(Outcome::Failed(Refusal::Refused(why))) if why.contains("there already") => {
-                    self.run_until(self.now_us + RETRY_MAKING_US, |_| false)
-                }
-                Some(Outcome::Failed(Refusal::Busy(_) | Refusal::Timeout(_))) | None => self.run_until(self.now_us + RETRY_MAKING_US, |_| false),
-                other => {
-                    self.fail("counters", format!("counter {} is not made: {other:?}\n", self.plan.counters[counter].name));
-                    return;
-                }
+                Some(Outcome::Failed(Refusal::Refused(why))) => why.contains("there already"),
+                Some(Outcome::Failed(Refusal::Busy(_) | Refusal::Timeout(_))) | None => true,
+                Some(_) => false,
+            };
+            if !goes_on {
+                self.fail("counters", format!("counter {} is not made: {made:?}\n", self.plan.counters[counter].name));
+                return;
             }
+            self.run_until(self.now_us + RETRY_MAKING_US, |_| false);
         }
         self.fail("progress", format!("counter {} could not be made\n", self.plan.counters[counter].name));
     }

@@ -286,17 +286,17 @@ impl<M: Clone> Chains<M> {
         }
     }
 
-    /// The number of `key`, which is given an entry if it has none.
-    fn number(&mut self, key: &Key) -> u32 {
+    /// The number of `key`, which is given an entry with these `flags` besides if it has none.
+    fn number(&mut self, key: &Key, flags: u8) -> u32 {
         self.map.find(key).unwrap_or_else(|| {
             self.bytes += Self::key_bytes(key);
-            self.map.insert(key, Entry::new())
+            self.map.insert(key, Entry { flags: USED | flags, ..Entry::new() })
         })
     }
 
     /// Adds `version` to the chain of `key`, and lets go from its old end what `cut` says nobody asks for.
     pub(crate) fn insert<C: Cut<M>>(&mut self, key: &Key, version: Version<M>, cut: &C) -> Inserted {
-        let number = self.number(key);
+        let number = self.number(key, 0);
         self.insert_at(number, key, version, cut)
     }
 
@@ -363,12 +363,7 @@ impl<M: Clone> Chains<M> {
 
     /// As [`Chains::insert`], in a replay: the key's chain in the engine, if there is one, is joined to it when it is asked for.
     pub(crate) fn replay(&mut self, key: &Key, version: Version<M>, engine: bool) {
-        let number = self.map.find(key).unwrap_or_else(|| {
-            self.bytes += Self::key_bytes(key);
-            let mut entry = Entry::new();
-            entry.mark(PARTIAL, engine);
-            self.map.insert(key, entry)
-        });
+        let number = self.number(key, if engine { PARTIAL } else { 0 });
         self.insert_at(number, key, version, &KeepAll);
     }
 
@@ -620,7 +615,7 @@ impl<M: Clone> Chains<M> {
 
     /// The engine counts `key`, whether it holds a chain of it or not: so it is told again what the chain is, or that there is none.
     pub(crate) fn count_on_disk(&mut self, key: &Key) {
-        let number = self.number(key);
+        let number = self.number(key, 0);
         let Some(entry) = self.map.at_mut(number) else { return };
         if entry.is(PARTIAL) {
             entry.mark(COUNTED, true);
