@@ -1,6 +1,6 @@
 //! Counters that tell exactly what is in them: each update of a tally adds a power of two of its own, so a value is the set of the updates that it has.
 //!
-//! Three promises. A read of several tallies and keys is one moment: an update of two tallies is in both or in none. Where sessions are promised that they remember, a session finds what it has
+//! Three promises. A read of several tallies and keys is one moment: an update of two tallies is in both or in none; but where causes may be missing, what was done to a tally can be here before the tally is. Where sessions are promised that they remember, a session finds what it has
 //! added and seen before. Where causes come before effects, whoever sees an update, or a version of a key, sees all that its writer had seen; keys among it, and what other tallies had then.
 
 use crate::counters::{CounterHistory, Update};
@@ -27,8 +27,8 @@ pub enum Told {
     Adds(SessionId, usize),
     /// It has written a key.
     Wrote(SessionId, usize, VersionId),
-    /// It found, at one moment, these versions of keys, and these values of counters.
-    Found(SessionId, Vec<(usize, Option<VersionId>)>, Vec<(usize, i64)>),
+    /// It found, at one moment, these versions of keys, and these values of counters; `None`: no such counter.
+    Found(SessionId, Vec<(usize, Option<VersionId>)>, Vec<(usize, Option<i64>)>),
 }
 
 /// What sessions were told, to be checked in the end.
@@ -49,6 +49,8 @@ pub struct Tallies {
 struct Past {
     keys: BTreeMap<usize, VersionId>,
     bits: BTreeMap<usize, u64>,
+    /// Tallies that it has found there itself.
+    there: BTreeSet<usize>,
 }
 
 impl Past {
@@ -104,12 +106,13 @@ pub fn check(history: &CounterHistory) -> Result<(), String> {
     pass(history, &who, &mut brought, |told, past, found| {
         let Told::Found(session, keys, _) = told else { return Ok(()) };
         for (tally, bits) in found {
-            let missing = past.bits.get(tally).copied().unwrap_or(0) & !bits;
-            if missing != 0 {
+            let missing = past.bits.get(tally).copied().unwrap_or(0) & !bits.unwrap_or(0);
+            let may_be_absent = bits.is_none() && tallies.causes != Causes::First && !past.there.contains(tally);
+            if missing != 0 && !may_be_absent {
                 let update = who.get(&(*tally, missing & missing.wrapping_neg())).map(|place| &history.updates[*place]);
                 let name = &history.counters[*tally].0;
                 return Err(format!(
-                    "{session} found {bits:#b} in tally {name}, without {missing:#b} that it or what it found rests on\n  {told:?}\n  missing: {update:?}\n"
+                    "{session} found {bits:?} in tally {name}, without {missing:#b} that it or what it found rests on\n  {told:?}\n  missing: {update:?}\n"
                 ));
             }
         }
@@ -129,7 +132,7 @@ fn pass(
     history: &CounterHistory,
     who: &BTreeMap<(usize, u64), usize>,
     brought: &mut Brought,
-    mut look: impl FnMut(&Told, &Past, &[(usize, u64)]) -> Result<(), String>,
+    mut look: impl FnMut(&Told, &Past, &[(usize, Option<u64>)]) -> Result<(), String>,
 ) -> Result<(), String> {
     let Tallies { places, causes, told, .. } = &history.tallies;
     let mut sessions: BTreeMap<SessionId, Past> = BTreeMap::new();
@@ -156,8 +159,13 @@ fn pass(
                 }
                 for (tally, value) in values.iter().filter(|(counter, _)| places.contains(counter)) {
                     let name = &history.counters[*tally].0;
+                    let Some(value) = value else {
+                        found.push((*tally, None));
+                        continue;
+                    };
                     let bits = u64::try_from(*value).map_err(|_| format!("{session} found {value} in tally {name}\n"))?;
-                    found.push((*tally, bits));
+                    found.push((*tally, Some(bits)));
+                    past.there.insert(*tally);
                     let mut rest = bits & !past.bits.get(tally).copied().unwrap_or(0);
                     while rest != 0 {
                         let bit = rest & rest.wrapping_neg();
@@ -175,4 +183,44 @@ fn pass(
         sessions.insert(*session, past);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::Came;
+    use rheostat_core::DcId;
+
+    const WRITER: SessionId = SessionId(1);
+    const READER: SessionId = SessionId(2);
+
+    /// Tallies 0 and 1, of which the writer's update changes both, and what the reader is told after it.
+    fn verdict(causes: Causes, found: &[&[(usize, Option<i64>)]]) -> Result<(), String> {
+        let update = Update { dc: DcId(0), since_us: 0, begun_us: 0, changes: vec![(0, 1), (1, 1)], came: Came::Done, version: None, client: 0 };
+        let own = [Told::Adds(WRITER, 0), Told::Found(WRITER, Vec::new(), vec![(0, Some(1)), (1, Some(1))])];
+        let read = found.iter().map(|values| Told::Found(READER, Vec::new(), values.to_vec()));
+        let tallies = Tallies { places: [0, 1].into(), causes, told: own.into_iter().chain(read).collect(), deleted: BTreeSet::new() };
+        let counters = ["t0", "t1"].map(|name| (name.to_owned(), Default::default())).to_vec();
+        check(&CounterHistory { counters, updates: vec![update], tallies, ..CounterHistory::default() })
+    }
+
+    #[test]
+    fn a_tally_that_is_not_there_yet_may_lack_what_was_done_to_it_where_causes_may_be_missing() {
+        for read in [&[&[(0, Some(1)), (1, None)][..]][..], &[&[(0, Some(1))], &[(1, None)]]] {
+            verdict(Causes::Remembered, read).unwrap();
+            verdict(Causes::First, read).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn half_of_an_update_is_seen_and_a_tally_that_has_gone() {
+        for causes in [Causes::Remembered, Causes::First] {
+            verdict(causes, &[&[(0, Some(1)), (1, Some(1))]]).unwrap();
+            verdict(causes, &[&[(0, Some(1)), (1, Some(0))]]).unwrap_err();
+            verdict(causes, &[&[(0, Some(1))], &[(1, Some(0))]]).unwrap_err();
+            verdict(causes, &[&[(0, Some(1)), (1, Some(1))], &[(1, None)]]).unwrap_err();
+        }
+        verdict(Causes::Forgotten, &[&[(0, Some(1)), (1, Some(0))]]).unwrap_err();
+        verdict(Causes::Forgotten, &[&[(0, Some(1)), (1, Some(1))], &[(0, Some(0)), (1, Some(0))]]).unwrap();
+    }
 }

@@ -135,8 +135,10 @@ impl World<'_> {
     fn make_with_patience(&mut self, counter: usize, call: CounterCall) {
         let healed_us = self.plan.faults.iter().map(|fault| fault.until_us).max().unwrap_or(0);
         let until_us = self.now_us.max(healed_us) + MAKING_US;
-        let members = self.members(counter);
-        for server in members.into_iter().cycle() {
+        for turn in 0.. {
+            // Meanwhile they may have been split.
+            let members = self.members(counter);
+            let server = members[turn % members.len()];
             if self.failure.is_some() || self.now_us >= until_us {
                 break;
             }
@@ -154,6 +156,8 @@ impl World<'_> {
                 // By one that waits for its place in the log, it may be.
                 Some(Outcome::Failed(Refusal::Refused(why))) => why.contains("there already"),
                 Some(Outcome::Failed(Refusal::Busy(_) | Refusal::Timeout(_))) | None => true,
+                // Its clock is behind what it has read of others.
+                Some(Outcome::Failed(Refusal::Session(_))) => true,
                 Some(_) => false,
             };
             if !goes_on {
@@ -333,7 +337,7 @@ impl World<'_> {
                 return;
             }
             (Action::Add { changes, .. }, Outcome::Counted(values, version)) => {
-                let found = changes.iter().zip(&values).map(|((counter, _), value)| (*counter, *value)).collect();
+                let found = changes.iter().zip(&values).map(|((counter, _), value)| (*counter, Some(*value))).collect();
                 self.told(Told::Found(self.clients[client].name, Vec::new(), found));
                 for ((counter, amount), value) in changes.iter().zip(&values) {
                     self.counted.see(Seen { counter: *counter, at_us: now_us, value: *value, reflects: None });
@@ -349,10 +353,7 @@ impl World<'_> {
                 self.told_if(firm, Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, found)]));
             }
             (Action::Together { counters, keys }, Outcome::Many(reads, _)) => {
-                // Where causes may be missing, what was done to a counter can be here before the counter is.
-                let there = |read: &Read| read.value.is_some() || self.level == Level::Causal;
-                let found: Vec<_> = counters.iter().zip(&reads).filter(|(_, read)| there(read)).collect();
-                let found = found.into_iter().map(|(counter, read)| {
+                let found = counters.iter().zip(&reads).map(|(counter, read)| {
                     let reflects = claimed(self, *counter);
                     (*counter, self.see_value(client, *counter, read, reflects, firm))
                 });
@@ -365,7 +366,7 @@ impl World<'_> {
                 if firm {
                     self.learn(client, *counter, Learned::Read(view.value));
                 }
-                self.told_if(firm, Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, view.value)]));
+                self.told_if(firm, Told::Found(self.clients[client].name, Vec::new(), vec![(*counter, Some(view.value))]));
             }
             (Action::Make { .. }, Outcome::Counter(_)) => {}
             (Action::Give { counter, .. } | Action::Reclaim { counter, .. }, Outcome::Counter(view)) => {
@@ -396,20 +397,20 @@ impl World<'_> {
         Some((self.servers[server].id.dc, arrived_ms?.saturating_sub(staleness_ms)))
     }
 
-    /// The value that was read; 0 if there is none.
-    fn see_value(&mut self, client: usize, counter: usize, read: &Read, reflects: Option<(DcId, u64)>, firm: bool) -> i64 {
-        let Some(value) = &read.value else { return 0 };
+    /// The value that was read, if the counter is there.
+    fn see_value(&mut self, client: usize, counter: usize, read: &Read, reflects: Option<(DcId, u64)>, firm: bool) -> Option<i64> {
+        let value = read.value.as_ref()?;
         match std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) {
             Some(value) => {
                 self.counted.see(Seen { counter, at_us: self.now_us, value, reflects });
                 if firm {
                     self.learn(client, counter, Learned::Read(value));
                 }
-                value
+                Some(value)
             }
             None => {
                 self.fail("counters", format!("counter {} was read as {value:?}\n", self.plan.counters[counter].name));
-                0
+                None
             }
         }
     }
