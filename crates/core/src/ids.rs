@@ -58,6 +58,8 @@ pub struct Place {
     pub data_centers: u8,
     /// Number of partitions in each data center. Paper: N.
     pub partitions: u16,
+    /// How many partitions there were when the cluster was made: as many, unless they have been split.
+    pub first_partitions: u16,
     /// Number of servers of each partition in each data center; 1 unless the protocol replicates a partition inside a data center. Paper: R.
     pub replicas: u8,
 }

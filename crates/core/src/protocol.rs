@@ -27,6 +27,7 @@ use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
 use smallvec::SmallVec;
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 
 /// What a client asks of the protocol: the operations that the papers know. Levels are those of [`Protocol::serves`].
 #[derive(Clone, PartialEq, Debug)]
@@ -301,7 +302,8 @@ pub trait Protocol: Sized + Send + 'static {
     /// Whether versions carry what they depend on, so that a rollback can leave alone what does not depend on what was wrong ([`Protocol::may_depend`]).
     const KNOWS_THE_PAST: bool = false;
 
-    /// Whether a server's partition can be split into several: the server stands alone, and nothing that is kept or carried by clients names a partition.
+    /// Whether a server's partition can be split into several: what is kept of the others, and carried by clients, holds for servers of parts; and so do the entries of its own log, as
+    /// [`Protocol::entry_within`] says.
     const SPLITS: bool = matches!(Self::SPAN, Span::Server);
 
     /// What else it says of itself.
@@ -352,6 +354,12 @@ pub trait Protocol: Sized + Send + 'static {
     /// Errors: in words for the operator.
     fn readable(_start: &Start) -> Result<(), String> {
         Ok(())
+    }
+
+    /// What an entry of the server's own log ([`Step::entry`]) says of keys of `slots`, of which a server is made when the partition is split. It stays an entry, whatever is left of it. The same for every server
+    /// that has the entry. Errors: it cannot be read.
+    fn entry_within(entry: &[u8], _slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
+        Ok(entry.to_vec())
     }
 
     /// The server starts, for the first time or again; sets its timers.

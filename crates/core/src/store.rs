@@ -40,6 +40,15 @@ pub struct Recovered {
     pub notes: Vec<String>,
 }
 
+/// Raises the entry of `id`'s origin in a list by data center.
+pub fn raise_newest(newest: &mut Vec<Timestamp>, id: VersionId) {
+    let index = id.origin.index();
+    if newest.len() <= index {
+        newest.resize(index + 1, Timestamp::ZERO);
+    }
+    newest[index] = newest[index].max(id.written);
+}
+
 /// A flush to disk, to be run on any thread; it blocks.
 pub struct FlushJob(pub Box<dyn FnOnce() -> std::io::Result<Position> + Send>);
 

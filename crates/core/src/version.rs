@@ -88,8 +88,13 @@ impl<M: Clone> Update<M> {
 
     /// What of it is of a server to which `slots` belong ([`belongs`]); `None` if nothing is.
     pub fn within(&self, slots: &RangeInclusive<u16>) -> Option<Update<M>> {
-        let items: SmallVec<[Item; 1]> = self.items.iter().filter(|item| belongs(&item.key, slots)).cloned().collect();
-        (!items.is_empty()).then(|| Update { id: self.id, items, meta: self.meta.clone() })
+        Some(self.left_within(slots)).filter(|update| !update.items.is_empty())
+    }
+
+    /// As [`Update::within`]; an update of no keys if nothing is.
+    pub fn left_within(&self, slots: &RangeInclusive<u16>) -> Update<M> {
+        let items = self.items.iter().filter(|item| belongs(&item.key, slots)).cloned().collect();
+        Update { id: self.id, items, meta: self.meta.clone() }
     }
 }
 

@@ -10,7 +10,7 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::planted::Planted;
 use rheostat_core::replica::state_with_received;
 use rheostat_core::slots::{slot, walk_hash};
-use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim, raise_newest};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use std::collections::{BTreeSet, VecDeque};
@@ -65,11 +65,15 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
             None => Saved::default(),
             Some(state) => Saved::from_bytes(state).map_err(|error| format!("the replica's state cannot be read: {error}"))?,
         };
+        let mut newest = found.newest.clone();
+        for (dc, written) in (0..).map(DcId).zip(&saved.came) {
+            raise_newest(&mut newest, VersionId { written: *written, origin: dc });
+        }
         Ok(Ahead {
             newest_own: base.newest_own(),
             base,
             saved,
-            newest: found.newest.clone(),
+            newest,
             planted,
             front: Front::new(),
             end: Position(0),
@@ -220,23 +224,17 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     }
 
     fn append_decided(&mut self, update: &Update<M>, own: bool) -> io::Result<()> {
-        // Of a leader of an earlier version.
+        // What was of other keys of the partition before it was split; or of a leader of an earlier version.
         if update.items.is_empty() {
+            raise_newest(&mut self.newest, update.id);
+            raise_newest(&mut self.saved.came, update.id);
             return Ok(());
         }
         // After a restart, and after pages, what is here is told again.
         let new = own && update.id.written > self.base.newest_own() && !self.planted.is("replicas-forget-own-log");
         self.base.append(update, new, &KeepAll)?;
-        self.raise_newest(update.id);
+        raise_newest(&mut self.newest, update.id);
         Ok(())
-    }
-
-    fn raise_newest(&mut self, id: VersionId) {
-        let index = id.origin.index();
-        if self.newest.len() <= index {
-            self.newest.resize(index + 1, Timestamp::ZERO);
-        }
-        self.newest[index] = self.newest[index].max(id.written);
     }
 
     /// Puts a version of a page into the store, as own if `own` says so and the store does not have it.
@@ -246,7 +244,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     pub fn install(&mut self, update: &Update<M>, own: bool) -> io::Result<()> {
         let own = own && update.id.written > self.base.newest_own();
         self.base.append(update, own, &KeepAll)?;
-        self.raise_newest(update.id);
+        raise_newest(&mut self.newest, update.id);
         Ok(())
     }
 

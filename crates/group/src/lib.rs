@@ -24,7 +24,7 @@ pub use first::convene;
 pub use frame::{Frame, describe as frame_inside};
 pub use log::Log;
 pub use member::{Kept, Member, Role, Wanted, is_change};
-pub use message::{LogEntry, Mark, RaftMessage, library_entry, mark_of, snapshot};
+pub use message::{LogEntry, Mark, RaftMessage, entry_within, library_entry, mark_of, snapshot};
 pub use replicas::{Replicas, Seat};
 pub use standing::{Next, Standing, Stood, Verdict, Word};
 

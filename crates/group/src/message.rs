@@ -32,6 +32,15 @@ impl LogEntry {
     }
 }
 
+/// An entry of a group's log in its byte form, with `within` of what it says: nothing of one that says nothing or changes the configuration. Errors: it cannot be read.
+pub fn entry_within(entry: &[u8], within: impl FnOnce(&[u8]) -> Result<Vec<u8>, WireError>) -> Result<Vec<u8>, WireError> {
+    let mut entry = LogEntry::from_bytes(entry)?;
+    if !entry.changes && !entry.data.is_empty() {
+        entry.data = within(&entry.data)?.into();
+    }
+    Ok(entry.to_record())
+}
+
 /// Bytes of an entry beside what it says, at most.
 const MOST_BEFORE: usize = 21;
 

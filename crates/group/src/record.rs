@@ -3,9 +3,11 @@
 use crate::configuration::Configuration;
 use crate::standing::Stood;
 use rheostat_clock::Timestamp;
+use rheostat_core::slots::belongs;
 use rheostat_core::store::Trim;
 use rheostat_core::version::{Key, Update};
 use rheostat_core::wire::{Reader, Wire, WireError};
+use std::ops::RangeInclusive;
 
 /// One record of a partition server's log.
 #[derive(Clone, PartialEq, Debug)]
@@ -80,6 +82,24 @@ pub fn records<M: Wire>(entry: &[u8]) -> impl Iterator<Item = Result<Record<M>, 
     })
 }
 
+impl<M: Clone> Record<M> {
+    /// What it says of keys of `slots`; `None` if nothing. That an update has come is said of all.
+    fn within(self, slots: &RangeInclusive<u16>) -> Option<Record<M>> {
+        match self {
+            Record::Own(update) => Some(Record::Own(update.left_within(slots))),
+            Record::Other(update) => Some(Record::Other(update.left_within(slots))),
+            Record::Trim(key, trim) => belongs(&key, slots).then_some(Record::Trim(key, trim)),
+            Record::State(_) | Record::Release(_) => Some(self),
+        }
+    }
+}
+
+/// What the records of an entry say of keys of `slots`. Errors: one of them cannot be read.
+pub fn within<M: Wire + Clone>(entry: &[u8], slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
+    let kept = records::<M>(entry).filter_map(|record| record.map(|record| record.within(slots)).transpose());
+    Ok(encode(&kept.collect::<Result<Vec<_>, _>>()?, entry.len()))
+}
+
 /// What a replica remembers over a restart, beside its chains, its own updates and the entries of the group's log.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Saved {
@@ -97,39 +117,48 @@ pub struct Saved {
     pub stood: Stood,
     /// Who belongs to the group; none if that has never changed.
     pub configuration: Option<Configuration>,
+    /// Per data center (by index), the newest update that was applied and is of no keys here, since the partition was split: the store does not tell it.
+    pub came: Vec<Timestamp>,
     /// The last [`Record::State`].
     pub state: Option<Vec<u8>>,
 }
 
 /// The number of the byte form.
-const FORM: u8 = 2;
+const FORM: u8 = 3;
+
+/// That of before partitions with replicas could be split. It is written where nothing has come that is of no keys.
+const FORM_OF_NO_PARTS: u8 = 2;
 
 /// That of before members could be replaced.
 const FORM_OF_FIXED_MEMBERS: u8 = 1;
 
 impl Wire for Saved {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.push(FORM);
+        out.push(if self.came.is_empty() { FORM_OF_NO_PARTS } else { FORM });
         (self.term, self.vote).encode(out);
         self.base.encode(out);
         self.applied.encode(out);
         self.chained.encode(out);
         self.stood.encode(out);
         self.configuration.encode(out);
+        if !self.came.is_empty() {
+            self.came.encode(out);
+        }
         self.state.is_some().encode(out);
         out.extend_from_slice(self.state.as_deref().unwrap_or_default());
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let form = input.byte()?;
-        if form != FORM && form != FORM_OF_FIXED_MEMBERS {
+        if ![FORM, FORM_OF_NO_PARTS, FORM_OF_FIXED_MEMBERS].contains(&form) {
             return Err(WireError::Invalid("a replica's state of another version of the software, or of a server without replicas"));
         }
         let ((term, vote), base) = (Wire::decode(input)?, Wire::decode(input)?);
         let (applied, chained) = (Wire::decode(input)?, Wire::decode(input)?);
-        let (stood, configuration) = if form == FORM { (Wire::decode(input)?, Wire::decode(input)?) } else { Default::default() };
+        let (stood, configuration) = if form == FORM_OF_FIXED_MEMBERS { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        let came = if form == FORM { Wire::decode(input)? } else { Vec::new() };
         let state = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { term, vote, base, applied, chained, stood, configuration, state })
+        Ok(Saved { term, vote, base, applied, chained, stood, configuration, came, state })
     }
 }
 
@@ -162,6 +191,25 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_keeps_what_is_of_some_slots_and_all_that_is_of_no_key() {
+        let key = |name: &str| Key::from(name.as_bytes());
+        let mine = rheostat_core::slots::slot(b"mine");
+        let id = VersionId { written: Timestamp::new(5, 0), origin: DcId(1) };
+        let update = |keys: &[&str]| Update {
+            id,
+            items: keys.iter().map(|name| rheostat_core::version::Item { key: key(name), value: None, expires_ms: 0 }).collect(),
+            meta: (),
+        };
+        let of_no_key = [Record::State(vec![1]), Record::Release(Timestamp::new(7, 0))];
+        let before = [Record::Own(update(&["other"])), Record::Other(update(&["other", "mine"])), Record::Trim(key("other"), Trim::Upto(id))];
+        let kept = [Record::Own(update(&[])), Record::Other(update(&["mine"])), Record::Trim(key("mine"), Trim::Upto(id))];
+        let entry = encode(&[&before[..], &kept[2..], &of_no_key].concat(), 0);
+        let found = within::<()>(&entry, &(mine..=mine)).unwrap();
+        assert_eq!(records::<()>(&found).collect::<Result<Vec<_>, _>>(), Ok([&kept[..], &of_no_key].concat()));
+        assert!(within::<()>(&[9], &(mine..=mine)).is_err());
+    }
+
+    #[test]
     fn a_state_of_before_members_were_replaced_is_read() {
         let configuration = Some(Configuration::first(&[1, 2, 3]));
         let saved = Saved {
@@ -172,9 +220,14 @@ mod tests {
             chained: Timestamp::new(9, 0),
             stood: (65_538, 4),
             configuration,
+            came: Vec::new(),
             state: Some(vec![1]),
         };
-        assert_eq!(Saved::from_bytes(&saved.to_bytes()), Ok(saved.clone()));
+        let split = Saved { came: vec![Timestamp::ZERO, Timestamp::new(8, 0)], ..saved.clone() };
+        for saved in [&saved, &split] {
+            assert_eq!(Saved::from_bytes(&saved.to_bytes()).as_ref(), Ok(saved));
+        }
+        assert_eq!((saved.to_bytes()[0], split.to_bytes()[0]), (FORM_OF_NO_PARTS, FORM));
         let mut old = vec![FORM_OF_FIXED_MEMBERS];
         (saved.term, saved.vote).encode(&mut old);
         saved.base.encode(&mut old);

@@ -553,7 +553,7 @@ mod tests {
     #[test]
     fn keys_that_were_absent_for_long_take_no_memory() {
         let server = ServerId::new(DcId(0), PartitionId(0));
-        let place = ids::Place { server, data_centers: 2, partitions: 1, replicas: 1 };
+        let place = ids::Place { server, data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
         let definition =
             Definition { name: "p".into(), keyspace: "k".into(), expression: "sum(stock:*) >= 0".into(), infer: false, everywhere: false };
         let predicates = Arc::new(Predicates::new([Arc::new(Predicate::new(definition).unwrap())]));

@@ -18,7 +18,7 @@ fn home(_: &Target) -> u16 {
 /// Counting the keys of a sum goes on for a bounded time, also where there are hardly any keys: other operations wait for it.
 #[test]
 fn keys_are_counted_some_slots_at_a_time() {
-    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let config = ReplicaConfig::new(place, KeyspaceId(0));
     let mut server = Replica::<Eventual, _>::new(config, &Default::default(), MemoryStore::new(), Recovered::default()).unwrap();
     let expression = "sum(stock:*) >= 0".to_owned();

@@ -36,7 +36,7 @@ fn detector(dc: u8, millis: u64, predicates: &Arc<Predicates>) -> Detector {
 
 /// Of one of so many data centers.
 fn detector_by(epsilon: Epsilon, (dc, data_centers): (u8, u8), millis: u64, predicates: &Arc<Predicates>) -> Detector {
-    let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers, partitions: 1, replicas: 1 };
+    let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut detector = Detector::new(KEYSPACE, place, epsilon, at(millis));
     detector.watch(0, at(millis), predicates.clone(), &home, |_| vec![Standing::NOTHING]);
     detector
@@ -569,7 +569,7 @@ fn keys_that_are_gone_make_room_in_a_sum() {
 #[test]
 fn a_server_that_goes_by_another_epsilon_is_told_of_once() {
     let predicates = predicates(LOCKS);
-    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
+    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut detector = Detector::new(KEYSPACE, place, Epsilon::Millis(50), at(1));
     detector.watch(0, at(1), predicates.clone(), &home, |_| vec![Standing::NOTHING]);
     let mut monitor = monitor(&predicates);

@@ -130,7 +130,7 @@ impl Execution {
         for dc in 0..DATA_CENTERS {
             for partition in 0..PARTITIONS {
                 let server = ServerId::new(DcId(dc), PartitionId(partition));
-                let place = Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, replicas: 1 };
+                let place = Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, first_partitions: PARTITIONS, replicas: 1 };
                 let ahead_ms = random.below(course.skew_ms + 1);
                 let at = Timestamp::new(1000 + ahead_ms, 0);
                 let mut detector = Detector::new(KEYSPACE, place, course.epsilon, at);

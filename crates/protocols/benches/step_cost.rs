@@ -37,7 +37,7 @@ fn key(number: u64) -> Key {
 }
 
 fn main() {
-    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let began = Instant::now();
     let reading = |began: Instant| {
         let now_us = began.elapsed().as_micros() as u64;

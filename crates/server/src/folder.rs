@@ -250,7 +250,10 @@ pub(crate) fn place(keyspace: &str, partition: PartitionId, replica: u8) -> Stri
 }
 
 /// The file in a keyspace's folder that says which servers keep their data together.
-const GROUP_FILE: &str = "group";
+pub(crate) const GROUP_FILE: &str = "group";
+
+/// In it: the servers that were here at first.
+const SERVERS: &str = "servers";
 
 /// Notes in `dir` which servers of `keyspace` keep their data together at first, if its data is new; else checks that they are the same. A majority of other
 /// servers would not have what the first ones agreed on. Servers that have moved, and nodes that were added, change nothing of it.
@@ -263,34 +266,60 @@ pub(crate) fn claim_group(dir: &Path, topology: &Topology, keyspace: &KeyspaceIn
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(io(error)),
     };
-    let grouped = keyspace.is_grouped();
-    let partitions = (0..topology.partitions).map(PartitionId);
-    let servers = partitions.flat_map(|partition| (0..keyspace.replicas).map(move |replica| (partition, replica)));
-    let is_first_here = |(partition, replica): &(PartitionId, u8)| topology.first_host(topology.here, *partition, *replica) == topology.node;
-    let servers: Vec<String> = servers.filter(is_first_here).map(|(partition, replica)| format!("{partition}.{replica}")).collect();
-    let nodes: Vec<&str> = topology.first_nodes().map(|node| node.name.as_str()).collect();
-    let expected = [
-        ("protocol", keyspace.protocol.to_owned()),
-        ("replicas", keyspace.replicas.to_string()),
-        ("nodes", nodes.join(" ")),
-        ("servers", servers.join(" ")),
-    ];
+    let expected = together(topology, keyspace);
     let text = match found {
         Some(text) => text,
-        None if !grouped => return Ok(()),
+        None if !keyspace.is_grouped() => return Ok(()),
         None if has_stores(&folder).map_err(io)? => String::new(),
         None => {
             std::fs::create_dir_all(&folder).map_err(io)?;
             return write(&folder, &path, &expected).map_err(io);
         }
     };
+    are_together(&text, path, expected)
+}
+
+/// Which servers of `keyspace` keep their data together at first.
+fn together(topology: &Topology, keyspace: &KeyspaceInfo) -> [(&'static str, String); 4] {
+    let partitions = (0..topology.partitions).map(PartitionId);
+    let servers = partitions.flat_map(|partition| (0..keyspace.replicas).map(move |replica| (partition, replica)));
+    let is_first_here = |(partition, replica): &(PartitionId, u8)| topology.first_host(topology.here, *partition, *replica) == topology.node;
+    let servers: Vec<String> = servers.filter(is_first_here).map(|(partition, replica)| format!("{partition}.{replica}")).collect();
+    let nodes: Vec<&str> = topology.first_nodes().map(|node| node.name.as_str()).collect();
+    [
+        ("protocol", keyspace.protocol.to_owned()),
+        ("replicas", keyspace.replicas.to_string()),
+        ("nodes", nodes.join(" ")),
+        (SERVERS, servers.join(" ")),
+    ]
+}
+
+/// Whether the file at `path`, which has this text, says what is `expected`.
+fn are_together(text: &str, path: PathBuf, expected: impl IntoIterator<Item = (&'static str, String)>) -> Result<(), FolderError> {
     for (entry, expected) in expected {
-        let found = entry_of(&text, entry);
+        let found = entry_of(text, entry);
         if found != expected {
             return Err(FolderError::Regrouped { path, entry, found: found.to_owned(), expected });
         }
     }
     Ok(())
+}
+
+/// What the file that [`claim_group`] made for `keyspace` in `dir` is to say when partitions have been split: of the same nodes, the servers of `topology`. `None` if there is no such file.
+pub(crate) fn split_group(dir: &Path, topology: &Topology, keyspace: &KeyspaceInfo) -> Result<Option<String>, FolderError> {
+    let path = dir.join(&keyspace.name).join(GROUP_FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(FolderError::Io(path, error)),
+    };
+    let expected = together(topology, keyspace);
+    are_together(&text, path, expected.iter().filter(|(entry, _)| *entry != SERVERS).cloned())?;
+    Ok(Some(text_of_entries(&expected)))
+}
+
+fn text_of_entries(entries: &[(&'static str, String)]) -> String {
+    entries.iter().map(|(entry, value)| format!("{entry}: {value}\n")).collect()
 }
 
 /// Begins the lines of the directory's file that name stores: the place, then the number in hexadecimal, then the protocol.
@@ -453,8 +482,7 @@ pub(crate) fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<(
 }
 
 fn write(dir: &Path, path: &Path, entries: &[(&'static str, String)]) -> io::Result<()> {
-    let text: String = entries.iter().map(|(entry, value)| format!("{entry}: {value}\n")).collect();
-    write_whole(dir, path, text.as_bytes())
+    write_whole(dir, path, text_of_entries(entries).as_bytes())
 }
 
 #[cfg(test)]

@@ -262,10 +262,11 @@ impl Kept {
         (!seats.is_empty()).then(|| toml::to_string(&saved).map_err(|error| error.to_string())).transpose()
     }
 
-    /// The node that has the only server of `partition` in this data center since it was moved; `None` if it was not.
-    pub(crate) fn moved_to(&self, keyspace: &str, topology: &Topology, partition: PartitionId) -> Option<NodeId> {
+    /// The node that has `replica` of `partition` in this data center since it was moved; `None` if it was not.
+    pub(crate) fn moved_to(&self, keyspace: &str, topology: &Topology, partition: PartitionId, replica: u8) -> Option<NodeId> {
         let here = topology.dc_name(topology.here);
-        let is_it = |seat: &&SavedSeat| seat.keyspace == keyspace && seat.data_center == here && seat.partition == partition.0 && seat.replica == 0;
+        let is_it =
+            |seat: &&SavedSeat| seat.keyspace == keyspace && seat.data_center == here && seat.partition == partition.0 && seat.replica == replica;
         let seat = self.0.seat.iter().find(is_it)?;
         Some(topology.nodes.iter().find(|node| node.name == seat.node).map_or(NodeId::NOWHERE, |node| node.id))
     }

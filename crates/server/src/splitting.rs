@@ -57,21 +57,25 @@ struct Ready {
 /// A store that is to be split.
 struct Whole<'a> {
     keyspace: &'a KeyspaceInfo,
-    partition: PartitionId,
+    /// Its folder, and that in which its parts wait.
     folder: PathBuf,
+    waiting: PathBuf,
+    server: ServerId,
     parts: Vec<PartitionId>,
 }
 
 impl Whole<'_> {
-    /// Where the part of it that is `partition` will wait.
-    fn part(&self, partition: PartitionId) -> PathBuf {
-        beside(&self.folder, PARTS).join(format!("p{partition}"))
+    /// The place of the part of it that is `partition`: keyspace, and name of its folder there.
+    fn place(&self, partition: PartitionId) -> String {
+        folder::place(&self.keyspace.name, partition, self.server.replica)
     }
-}
 
-/// `name` in the folder of the keyspace that has `store`.
-fn beside(store: &Path, name: &str) -> PathBuf {
-    store.parent().unwrap_or(store).join(name)
+    /// Where that part will wait, and where it is made.
+    fn part(&self, partition: PartitionId) -> (PathBuf, PathBuf) {
+        let place = self.place(partition);
+        let name = place.rsplit('/').next().unwrap_or(&place);
+        (self.waiting.join(name), self.waiting.join(format!("{UNFINISHED}{name}")))
+    }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> String {
@@ -117,21 +121,25 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
     let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
     for whole in &stores {
-        begin_parts(&beside(&whole.folder, PARTS), now)?;
+        begin_parts(&whole.waiting, now)?;
         make_parts(whole, now, &options)?;
     }
     let mut noted = Vec::new();
     for whole in &stores {
         for part in &whole.parts {
-            let made = whole.part(*part);
+            let (made, _) = whole.part(*part);
             let number = rheostat_storage::store_number(&made).map_err(|error| error.to_string())?;
             let number = number.ok_or_else(|| format!("{}: this part of a store has no log. Delete {PARTS}, and start again", made.display()))?;
-            noted.push(folder::store_line(&folder::place(&whole.keyspace.name, *part, 0), number, whole.keyspace.protocol));
+            noted.push(folder::store_line(&whole.place(*part), number, whole.keyspace.protocol));
         }
     }
     let mut files = BTreeMap::from([(folder::FILE.to_owned(), folder::text_of(topology, noted))]);
     files.extend(seats.map(|text| (seats::FILE.to_owned(), text)));
     files.extend(crate::lost::split(dir, each)?.map(|text| (crate::lost::FILE.to_owned(), text)));
+    for keyspace in keyspaces {
+        let text = folder::split_group(dir, topology, keyspace).map_err(|error| error.to_string())?;
+        files.extend(text.map(|text| (format!("{}/{}", keyspace.name, folder::GROUP_FILE), text)));
+    }
     let ready = Ready { keyspaces: keyspaces.iter().map(|keyspace| keyspace.name.clone()).collect(), files };
     let told = toml::to_string(&ready).map_err(|error| error.to_string())?;
     folder::write_whole(dir, &path, told.as_bytes()).map_err(at(&path))?;
@@ -177,23 +185,22 @@ fn stores_of<'a>(
             continue;
         }
         let cannot = |why: String| Err(format!("keyspace {}: {why}: its partitions cannot be split (docs/splitting.md)", keyspace.name));
-        if keyspace.is_grouped() {
-            return cannot("its servers agree by majority".into());
-        }
         if !registry::info(keyspace.protocol).is_some_and(|info| info.splits) {
-            return cannot(format!("protocol {} names partitions in what it keeps", keyspace.protocol));
+            return cannot(format!("protocol {} names partitions, or keys of several, in what it keeps", keyspace.protocol));
         }
         if configured.cold != ColdConfig::Embedded {
             return cannot("its cold chains are in Cassandra".into());
         }
-        for partition in (0..before).map(PartitionId) {
+        let servers = (0..before).flat_map(|partition| (0..keyspace.replicas).map(move |replica| (PartitionId(partition), replica)));
+        for (partition, replica) in servers {
             let part = |number: u16| PartitionId(partition.0 * each + number);
-            let host = seats.moved_to(&keyspace.name, topology, partition).unwrap_or_else(|| topology.first_host(topology.here, part(0), 0));
-            if host != topology.node {
+            let moved = seats.moved_to(&keyspace.name, topology, partition, replica);
+            if moved.unwrap_or_else(|| topology.first_host(topology.here, part(0), replica)) != topology.node {
                 continue;
             }
-            let place = folder::place(&keyspace.name, partition, 0);
-            let whole = folder::of_server(dir, &keyspace.name, ServerId::new(topology.here, partition));
+            let place = folder::place(&keyspace.name, partition, replica);
+            let server = ServerId { dc: topology.here, partition, replica };
+            let whole = folder::of_server(dir, &keyspace.name, server);
             let number = rheostat_storage::store_number(&whole).map_err(|error| error.to_string())?;
             if !noted.iter().any(|store| store.place == place && Some(store.number) == number && store.protocol == keyspace.protocol) {
                 return Err(format!(
@@ -202,7 +209,8 @@ fn stores_of<'a>(
                     keyspace.protocol
                 ));
             }
-            stores.push(Whole { keyspace, partition, folder: whole, parts: (0..each).map(part).collect() });
+            let waiting = dir.join(&keyspace.name).join(PARTS);
+            stores.push(Whole { keyspace, folder: whole, waiting, server, parts: (0..each).map(part).collect() });
         }
     }
     Ok(stores)
@@ -243,31 +251,30 @@ fn begin_parts(waiting: &Path, partitions: u16) -> Result<(), String> {
 
 /// Makes the parts of one store, if they are not there.
 fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions) -> Result<(), String> {
-    if whole.parts.iter().all(|part| whole.part(*part).is_dir()) {
+    if whole.parts.iter().all(|part| whole.part(*part).0.is_dir()) {
         return Ok(());
     }
-    let waiting = beside(&whole.folder, PARTS);
-    let unfinished = |part: &PartitionId| waiting.join(format!("{UNFINISHED}p{part}"));
     let part = |part: &PartitionId| {
-        let (first, last) = slots_of(*part, partitions);
-        remove(&unfinished(part)).and_then(|()| remove(&whole.part(*part)))?;
-        Ok(Part { folder: unfinished(part), slots: first..=last })
+        let ((first, last), (made, unfinished)) = (slots_of(*part, partitions), whole.part(*part));
+        remove(&unfinished).and_then(|()| remove(&made))?;
+        Ok(Part { folder: unfinished, slots: first..=last })
     };
     let parts: Vec<Part> = whole.parts.iter().map(part).collect::<Result<_, String>>()?;
     let (began, mut told) = (Instant::now(), Instant::now());
     let mut tell = |keys: u64| {
         if told.elapsed() > TELL {
             told = Instant::now();
-            tracing::info!(keyspace = %whole.keyspace.name, partition = whole.partition.0, keys, "still splitting");
+            tracing::info!(keyspace = %whole.keyspace.name, partition = whole.server.partition.0, replica = whole.server.replica, keys, "still splitting");
         }
     };
     let keys = rheostat_stack::split(whole.keyspace.protocol, &whole.folder, &parts, options.clone(), &mut tell)?;
     for part in &whole.parts {
-        fs::rename(unfinished(part), whole.part(*part)).map_err(at(&waiting))?;
+        let (made, unfinished) = whole.part(*part);
+        fs::rename(unfinished, made).map_err(at(&whole.waiting))?;
     }
-    sync(&waiting)?;
+    sync(&whole.waiting)?;
     let took_ms = began.elapsed().as_millis() as u64;
-    tracing::info!(keyspace = %whole.keyspace.name, partition = whole.partition.0, ?keys, took_ms, "is split");
+    tracing::info!(keyspace = %whole.keyspace.name, partition = whole.server.partition.0, replica = whole.server.replica, ?keys, took_ms, "is split");
     Ok(())
 }
 
@@ -294,7 +301,8 @@ fn put_in_place(dir: &Path, path: &Path, ready: Ready) -> Result<(), String> {
         sync(folder)?;
     }
     for (file, text) in &ready.files {
-        folder::write_whole(dir, &dir.join(file), text.as_bytes()).map_err(at(dir))?;
+        let path = dir.join(file);
+        folder::write_whole(path.parent().unwrap_or(dir), &path, text.as_bytes()).map_err(at(&path))?;
     }
     for folder in ready.keyspaces.iter().map(|keyspace| dir.join(keyspace)) {
         // In this order: while there are parts, what stands in their place was moved there.

@@ -3,7 +3,7 @@
 use crate::config::{KeyspaceConfig, NodeConfig};
 use crate::keyspace;
 use rheostat_core::DcId;
-use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
+use rheostat_core::ids::{KeyspaceId, PartitionId, Place, ServerId};
 use rheostat_core::protocol::Span;
 use rheostat_core::session::ClusterId;
 use rheostat_core::slots;
@@ -58,6 +58,8 @@ pub struct Topology {
     pub(crate) reserved: Vec<DcId>,
     /// Number of partitions.
     pub partitions: u16,
+    /// How many there were when the cluster was made.
+    pub first_partitions: u16,
     /// All nodes, by [`NodeId`].
     pub nodes: Vec<NodeInfo>,
     /// This node.
@@ -131,6 +133,7 @@ impl Topology {
             reserved,
             data_centers,
             partitions: config.partitions,
+            first_partitions: config.made_with(),
             nodes,
             node,
             replicas: config.keyspaces.iter().map(|keyspace| keyspace.replicas).collect(),
@@ -142,6 +145,11 @@ impl Topology {
         let seats = config.keyspaces.iter().map(|keyspace| keyspace::has_seats(config, keyspace).then(|| topology.seats_of(keyspace)));
         topology.seats = Arc::new(seats.collect());
         topology
+    }
+
+    /// Where `server` stands, of a keyspace with so many `replicas`.
+    pub(crate) fn place(&self, server: ServerId, replicas: u8) -> Place {
+        Place { server, data_centers: self.data_centers.len() as u8, partitions: self.partitions, first_partitions: self.first_partitions, replicas }
     }
 
     /// The servers of `keyspace`, where the configuration has them.

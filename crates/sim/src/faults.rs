@@ -410,15 +410,15 @@ impl World<'_> {
 
     /// Tells the server whether it is drained, if that has changed. A paused one hears of it when it goes on.
     pub(crate) fn tell_drained(&mut self, server: ServerIndex) {
+        let led = self.leads(server);
         let state = &mut self.servers[server];
-        let (id, now, drained) = (state.id, state.clock.read(self.now_us), state.drained > 0);
+        let (now, drained) = (state.clock.read(self.now_us), state.drained > 0);
         if state.paused_until_us > self.now_us || state.told_drained == drained {
             return;
         }
         let Some(node) = &mut state.node else { return };
         state.told_drained = drained;
         let mut out = std::mem::take(&mut self.outbox);
-        let led = node.look().leader().is_some_and(|(leader, _)| leader == id);
         node.server().drain(now, drained, &mut out);
         node.server().end_round(now, &mut out);
         node.server().write_through();

@@ -279,14 +279,20 @@ impl World<'_> {
 
     /// Whether a replica leads its partition.
     pub(crate) fn leads(&self, server: ServerIndex) -> bool {
+        self.leader_known_at(server).is_some_and(|(leader, _)| leader == self.servers[server].id)
+    }
+
+    /// The place of the leader that `server` knows of, and its term.
+    fn leader_known_at(&self, server: ServerIndex) -> Option<(ServerId, u64)> {
         let state = &self.servers[server];
-        state.node.as_ref().and_then(|node| node.look().leader()).is_some_and(|(leader, _)| leader == state.id)
+        let (leader, term) = state.node.as_ref()?.look().leader()?;
+        Some((self.seat_of(state.id.dc, leader), term))
     }
 
     /// The replica that leads the partition of `id`, as far as any of them knows. One that has been followed by another may think so still.
     pub(crate) fn leader_of(&self, id: ServerId) -> Option<ServerIndex> {
         let group = (0..self.plan.replicas).map(|replica| self.index(ServerId { replica, ..id }));
-        let known = group.filter_map(|server| self.servers[server].node.as_ref()?.look().leader());
+        let known = group.filter_map(|server| self.leader_known_at(server));
         let (leader, _) = known.max_by_key(|(_, term)| *term)?;
         Some(self.index(leader)).filter(|server| self.leads(*server))
     }

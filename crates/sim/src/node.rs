@@ -115,14 +115,16 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
             PLANTED_IN_SPLITS,
         ]
         .concat(),
-        Span::DataCenter => [counting::PLANTED, group::PLANTED_IN_MEMBERS].concat(),
-        Span::Everywhere => group::PLANTED_IN_MEMBERS.to_vec(),
+        Span::DataCenter => [counting::PLANTED, group::PLANTED_IN_MEMBERS, PLANTED_IN_SPLITS].concat(),
+        Span::Everywhere => [group::PLANTED_IN_MEMBERS, PLANTED_IN_SPLITS].concat(),
     };
     // A group's answers are on disk, and it says hello more than once.
     let can_show = |bug: &&str| match *bug {
         bug if only_under(bug).is_some() => only_under(bug) == Some(info.name),
         "rollback-leaves-what-depends" | "rollback-takes-what-does-not-depend" | "rollback-forgets-what-is-beneath" => knows_the_past(info.name),
         "counter-spends-before-durable" | "counter-name-forgotten-at-restart" => info.span == Span::Server,
+        // A member of a group that has forgotten what it is would not start.
+        "split-forgets-its-state" if info.span != Span::Server => false,
         bug if PLANTED_IN_SPLITS.contains(&bug) => info.splits,
         _ => true,
     };

@@ -473,12 +473,9 @@ impl Plan {
             return Err("a plan has 1 to 8 data centers and 1 to 64 partitions".into());
         }
         if self.split_from > 0
-            && (!self.partitions.is_multiple_of(self.split_from)
-                || self.replicas > 1
-                || self.durability == Durability::Memory
-                || !crate::node::splits(&self.protocol))
+            && (!self.partitions.is_multiple_of(self.split_from) || self.durability == Durability::Memory || !crate::node::splits(&self.protocol))
         {
-            return Err("partitions are split into as many each, where a server stands alone, has a disk, and can be split".into());
+            return Err("partitions are split into as many each, where servers have a disk and can be split".into());
         }
         if !(1..=9).contains(&self.replicas) {
             return Err("a plan has 1 to 9 replicas".into());

@@ -220,7 +220,13 @@ pub const ALL: &[Profile] = &[
         about: "each data center's partitions are split, one data center after the other or all about at once, among cuts and crashes",
         option: None,
         dress: split,
-        bugs: &["split-forgets-its-state", "split-leaves-keys-behind", "split-heard-by-those-that-are-not", "counter-greeted-ahead-of-fences"],
+        bugs: &[
+            "split-forgets-its-state",
+            "split-leaves-keys-behind",
+            "split-leaves-entries-behind",
+            "split-heard-by-those-that-are-not",
+            "counter-greeted-ahead-of-fences",
+        ],
     },
     Profile {
         name: "drained",
@@ -340,6 +346,7 @@ fn can_die(plan: &Plan) -> bool {
             server: ServerId::new(DcId(0), partition),
             data_centers: plan.data_centers,
             partitions: plan.partitions,
+            first_partitions: plan.partitions_at_first(),
             replicas: plan.replicas,
         };
         node::holders(&plan.protocol, &plan.options, place).is_ok_and(|holders| holders.len() == usize::from(plan.data_centers))
@@ -893,11 +900,7 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 /// All data centers begin with fewer partitions than the plan has. What lasts at a server is at one that is there from the beginning.
 fn split(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     let rolls_back = |step: &Step| matches!(step.action, Action::Rollback { .. } | Action::TakeOver { .. });
-    if plan.is_grouped()
-        || !node::splits(&plan.protocol)
-        || plan.partitions == 1
-        || plan.clients.iter().any(|client| client.steps.iter().any(rolls_back))
-    {
+    if !node::splits(&plan.protocol) || plan.partitions == 1 || plan.clients.iter().any(|client| client.steps.iter().any(rolls_back)) {
         return;
     }
     if plan.durability == Durability::Memory {
@@ -906,14 +909,7 @@ fn split(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     let numbers: Vec<u16> = (1..plan.partitions).filter(|fewer| plan.partitions.is_multiple_of(*fewer)).collect();
     plan.split_from = numbers[random.below(numbers.len() as u64) as usize];
     let parts = plan.partitions / plan.split_from;
-    for server in plan.faults.iter_mut().flat_map(|fault| fault.kind.servers_mut()) {
-        server.partition.0 -= server.partition.0 % parts;
-    }
-    // Two places that are one now say nothing to each other.
-    let alone = |kind: &FaultKind| {
-        !matches!(kind, FaultKind::SlowLink { from, to, .. } if from == to) && !matches!(kind, FaultKind::Break { a, b } if a == b)
-    };
-    plan.faults.retain(|fault| alone(&fault.kind));
+    only_at_first(plan, parts);
     let (together_us, spread_us) = (random.below(horizon_us), if random.chance(1, 3) { 300_000 } else { horizon_us });
     for dc in (0..plan.data_centers).map(DcId) {
         let from_us = if spread_us < horizon_us { together_us + random.below(spread_us) } else { random.below(horizon_us) };
@@ -930,6 +926,22 @@ fn split(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         };
         plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 5_000, 300_000), kind });
     }
+    if random.chance(1, 3) {
+        replicas(plan, horizon_us, random);
+        only_at_first(plan, parts);
+    }
+}
+
+/// Faults that are of servers which come with a split into so many parts are of those that are split.
+fn only_at_first(plan: &mut Plan, parts: u16) {
+    for server in plan.faults.iter_mut().flat_map(|fault| fault.kind.servers_mut()) {
+        server.partition.0 -= server.partition.0 % parts;
+    }
+    // Two places that are one now say nothing to each other.
+    let alone = |kind: &FaultKind| {
+        !matches!(kind, FaultKind::SlowLink { from, to, .. } if from == to) && !matches!(kind, FaultKind::Break { a, b } if a == b)
+    };
+    plan.faults.retain(|fault| alone(&fault.kind));
 }
 
 /// Servers that stand alone move, one or several, once or again and again.

@@ -47,12 +47,15 @@ impl World<'_> {
                 let (least, greatest) = slots_of(partition, self.plan.partitions);
                 let half = whole.split(&(least..=greatest), self.planted);
                 let (clock, wiped) = (self.servers[server].clock.clone(), self.servers[server].wiped);
+                let incarnation = self.servers[server].incarnation;
                 let lost = self.servers[server].lost.clone();
                 // Where it will be once the data center counts as split.
-                let to = server + usize::from(partition.0 - first.partition.0);
+                let to = server + usize::from(partition.0 - first.partition.0) * usize::from(self.plan.replicas);
                 let state = &mut self.servers[to];
                 debug_assert_eq!(state.id, ServerId { partition, ..first });
                 (state.restart, state.clock, state.wiped, state.lost) = (Some(half), clock, wiped, lost);
+                // What comes with a split has been here before as what is split.
+                state.incarnation = incarnation;
             }
         }
         self.is_split[dc.index()] = true;

@@ -598,7 +598,8 @@ impl<'p> World<'p> {
 }
 
 fn place_of(plan: &Plan, server: ServerId) -> Place {
-    Place { server, data_centers: plan.data_centers, partitions: plan.partitions, replicas: plan.replicas }
+    let first_partitions = plan.partitions_at_first();
+    Place { server, data_centers: plan.data_centers, partitions: plan.partitions, first_partitions, replicas: plan.replicas }
 }
 
 fn config_of(plan: &Plan, planted: Planted, place: Place, incarnation: u32) -> ReplicaConfig {

@@ -21,7 +21,7 @@ use rheostat_core::protocol::{Protocol, Span};
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::store::{Position, Recovered, Store};
 use rheostat_core::version::{Key, VersionId};
-use rheostat_core::wire::Wire;
+use rheostat_core::wire::{Wire, WireError};
 use rheostat_counters::{Counting, Options, Setup};
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_storage::MemoryStore;
@@ -94,7 +94,16 @@ pub trait Restart {
 }
 
 /// The bugs that can be planted in splits.
-pub const PLANTED_IN_SPLITS: &[&str] = &["split-forgets-its-state", "split-leaves-keys-behind", "split-heard-by-those-that-are-not"];
+pub const PLANTED_IN_SPLITS: &[&str] =
+    &["split-forgets-its-state", "split-leaves-keys-behind", "split-leaves-entries-behind", "split-heard-by-those-that-are-not"];
+
+/// What an entry of the log in the store of a server of protocol `P` says of keys of `slots`: of the protocol's own log, or of its replicas'. Errors: it cannot be read.
+fn entry_within<P: Protocol>(entry: &[u8], slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
+    match P::SPAN {
+        Span::Server => rheostat_group::entry_within(entry, |data| rheostat_group::record::within::<P::Meta>(data, slots)),
+        _ => P::entry_within(entry, slots),
+    }
+}
 
 /// See [`Restart`].
 struct Left<P: Protocol> {
@@ -110,10 +119,13 @@ impl<P: Protocol> Restart for Left<P> {
     }
 
     fn split(&self, slots: &RangeInclusive<u16>, planted: Planted) -> Box<dyn Restart> {
-        let (first, last) = (*slots.start(), *slots.end());
-        let last = if planted.is("split-leaves-keys-behind") { first + (last - first) / 4 * 3 } else { last };
-        let (store, mut found) = self.store.split(&(first..=last));
-        if planted.is("split-forgets-its-state") {
+        let most = *slots.start()..=slots.start() + (slots.end() - slots.start()) / 4 * 3;
+        let of = |bug| if planted.is(bug) { &most } else { slots };
+        let entries = of("split-leaves-entries-behind");
+        let within = |entry: Vec<u8>| entry_within::<P>(&entry, entries).unwrap_or(entry);
+        let (store, mut found) = self.store.split(of("split-leaves-keys-behind"), within);
+        // A member of a group that has forgotten what it is would not start.
+        if planted.is("split-forgets-its-state") && found.entries.is_empty() {
             found.state = None;
         }
         Box::new(Left::<P> { options: self.options.clone(), counters: self.counters.clone(), store, found })
@@ -376,7 +388,7 @@ impl Visitor for Split<'_> {
         if !P::SPLITS {
             return Err(format!("servers of protocol {} cannot be split", P::NAME));
         }
-        let (mut store, _) = DiskStore::<P::Meta>::open(folder, options.clone()).map_err(|error| error.to_string())?;
-        store.split(parts, &options, told).map_err(|error| error.to_string())
+        let (mut store, found) = DiskStore::<P::Meta>::open(folder, options.clone()).map_err(|error| error.to_string())?;
+        store.split(parts, &options, &found.entries, entry_within::<P>, told).map_err(|error| error.to_string())
     }
 }

@@ -76,7 +76,7 @@ fn a_write_that_the_disk_refused_is_not_acknowledged_and_ends_the_server() {
         };
         let options = DiskOptions { io_hook: Some(Arc::new(refuse)), ..DiskOptions::default() };
         let server = ServerId::new(DcId(0), PartitionId(0));
-        let mut config = ReplicaConfig::new(Place { server, data_centers: 1, partitions: 1, replicas: 1 }, KeyspaceId(0));
+        let mut config = ReplicaConfig::new(Place { server, data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 }, KeyspaceId(0));
         config.durability = Durability::Interval;
         let plan = Plan { protocol, options: &toml::Table::new(), counters: &Options::default(), config };
         let (stack, _) = plan.open(Backing::Disk(folder.path().to_owned(), options)).unwrap();

@@ -19,7 +19,7 @@ struct Server {
 
 impl Server {
     fn open(protocol: &str, at: ServerId, partitions: u16, durability: Durability) -> Server {
-        let place = Place { server: at, data_centers: 2, partitions, replicas: 1 };
+        let place = Place { server: at, data_centers: 2, partitions, first_partitions: partitions, replicas: 1 };
         let counters = Options { confirm: false, ..Options::default() };
         let config = ReplicaConfig { durability, max_waiting: 3, ..ReplicaConfig::new(place, KeyspaceId(0)) };
         let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config };

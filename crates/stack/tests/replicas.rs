@@ -31,7 +31,7 @@ fn id(replica: usize) -> ServerId {
 }
 
 fn config(replica: usize, moved: bool) -> ReplicaConfig {
-    let place = Place { server: id(replica), data_centers: 1, partitions: 1, replicas: 3 };
+    let place = Place { server: id(replica), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 3 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Interval;
     config.seed = replica as u64;

@@ -15,7 +15,7 @@ fn server(dc: u8) -> Box<dyn Stack> {
 }
 
 fn server_of(protocol: &str, dc: u8) -> Box<dyn Stack> {
-    let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, replicas: 1 };
+    let place = Place { server: ServerId::new(DcId(dc), PartitionId(0)), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let counters = Options { confirm: false, ..Options::default() };
     let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config: ReplicaConfig::new(place, KeyspaceId(0)) };
     plan.open(Backing::Memory).unwrap().0

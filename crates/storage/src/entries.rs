@@ -31,6 +31,11 @@ impl<T> Entries<T> {
         self.list.front().map(|(_, entry)| entry)
     }
 
+    /// The same log, with `change` of each entry.
+    pub(crate) fn map(self, change: impl Fn(T) -> T) -> Entries<T> {
+        Entries { list: self.list.into_iter().map(|(index, entry)| (index, change(entry))).collect() }
+    }
+
     pub(crate) fn into_list(self) -> Vec<(u64, T)> {
         self.list.into()
     }

@@ -23,8 +23,7 @@ mod table;
 pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError, Part, store_bytes, store_number};
 pub use memory::MemoryStore;
 
-use rheostat_clock::Timestamp;
-use rheostat_core::version::{Update, Version, VersionId};
+use rheostat_core::version::{Update, Version};
 use std::io;
 
 /// The longest key that a store takes, in bytes: what the engine on disk can hold beside a key's place in the walk.
@@ -49,13 +48,4 @@ fn repeated_own<'a, M: 'a>(update: &Update<M>, versions_of: impl Fn(&[u8]) -> &'
     }
     let message = format!("own update {} is older than the last one: the clock went back", update.id);
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
-}
-
-/// Raises the entry of `id`'s origin in a list by data center.
-fn raise_newest(newest: &mut Vec<Timestamp>, id: VersionId) {
-    let index = id.origin.index();
-    if newest.len() <= index {
-        newest.resize(index + 1, Timestamp::ZERO);
-    }
-    newest[index] = newest[index].max(id.written);
 }

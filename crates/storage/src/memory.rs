@@ -1,12 +1,12 @@
 //! The store in memory, and the disk that the simulator gives it.
 
 use crate::chains::{Chains, Collected, Held};
+use crate::check_update;
 use crate::entries::Entries;
 use crate::own::OwnUpdates;
-use crate::{check_update, raise_newest};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::slots::belongs;
-use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim};
+use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim, raise_newest};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use std::collections::{BTreeSet, VecDeque};
@@ -189,20 +189,22 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
     }
 
     /// The store that a server to which `slots` belong goes on with, when the server of this one, which has a simulated disk and was opened and not written to since, is split; and what it finds.
-    /// As `DiskStore::split` makes it.
-    pub fn split(&self, slots: &RangeInclusive<u16>) -> (MemoryStore<M>, Recovered) {
+    /// As `DiskStore::split` makes it; `within` says what an entry of the protocol's own log is for these slots.
+    pub fn split(&self, slots: &RangeInclusive<u16>, within: impl Fn(Vec<u8>) -> Vec<u8>) -> (MemoryStore<M>, Recovered) {
         let Some(disk) = &self.disk else { return (MemoryStore::new(), Recovered::default()) };
         let found = disk.restart(disk.written).1;
         let mut half = disk.clone();
         half.base.chains = disk.base.chains.within(slots);
         // What is not in the half any more has come, nevertheless.
         half.base.newest = found.newest;
-        let within = |record: Record<M>| match record {
+        half.base.entries = half.base.entries.map(&within);
+        let kept = |record: Record<M>| match record {
             Record::Update { update, own } => update.within(slots).map(|update| Record::Update { update, own }),
             Record::Forget { key, upto } => belongs(&key, slots).then_some(Record::Forget { key, upto }),
+            Record::Entry(index, entry) => Some(Record::Entry(index, within(entry))),
             record => Some(record),
         };
-        half.records = std::mem::take(&mut half.records).into_iter().filter_map(|(end, record)| Some((end, within(record)?))).collect();
+        half.records = std::mem::take(&mut half.records).into_iter().filter_map(|(end, record)| Some((end, kept(record)?))).collect();
         half.trims.clear();
         let (mut store, found) = half.restart(disk.written);
         store.set_cold(self.cold.as_ref().map_or(0, |cold| cold.one_in));

@@ -5,6 +5,7 @@ use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
 use rheostat_core::slots::{belongs, slot, slots_of};
 use rheostat_core::store::{Recovered, Store};
 use rheostat_core::version::{Key, Update};
+use rheostat_core::wire::WireError;
 use rheostat_core::{DcId, ids::PartitionId};
 use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put};
 use rheostat_storage::{DiskOptions, DiskStore, MemoryStore, OpenError, Part, store_bytes};
@@ -54,12 +55,22 @@ fn fill<S: Store<Meta>>(store: &mut S) {
     // The last own update is of the first part alone, the last of the other data center of the last one.
     append(store, &put(id(400, 0), &three[..1]), true);
     append(store, &put(id(500, 1), &three[2..]), false);
+    for index in 1..=40 {
+        store.append_entry(index, format!("entry {index}").as_bytes()).unwrap();
+    }
+    store.append_entry(31, b"another entry 31").unwrap();
+    store.compact_entries(7).unwrap();
     store.append_state(b"how far it had come").unwrap();
     store.release(Timestamp::new(150, 0));
     for name in &names[..10] {
         store.collect(name.as_bytes(), &TestCut::upto(1000));
     }
     flush(store);
+}
+
+/// What an entry is for `slots`.
+fn within(entry: &[u8], slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
+    Ok([entry, format!(" for {slots:?}").as_bytes()].concat())
 }
 
 fn ids<S: Store<Meta>>(store: &mut S, key: &[u8]) -> Vec<rheostat_core::version::VersionId> {
@@ -94,6 +105,9 @@ fn check<S: Store<Meta>, T: Store<Meta>>(part: u16, half: &mut S, found: &Recove
     assert_eq!(own(half, after), expected);
     assert!(expected.iter().flat_map(|update| &update.items).all(|item| belongs(&item.key, &slots)));
     assert_eq!((&found.state, &found.newest), (&before.state, &before.newest), "part {part}");
+    assert_eq!(before.entries.len(), 24, "{:?}", before.entries.last());
+    let entries: Vec<(u64, Vec<u8>)> = before.entries.iter().map(|(index, entry)| (*index, within(entry, &slots).unwrap())).collect();
+    assert_eq!(found.entries, entries, "part {part}");
     let (mine, all) = half.held_updates(DcId(1), Timestamp::ZERO, usize::MAX).unwrap();
     assert!(all && !mine.is_empty() && mine.iter().flat_map(|update| &update.items).all(|item| belongs(&item.key, &slots)));
     // It goes on.
@@ -111,7 +125,7 @@ fn a_store_on_disk_is_split() {
     drop(store);
     let (mut store, before) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
     let mut told = 0;
-    let keys = store.split(&parts(folder.path()), &tiny(), |keys| told = keys).unwrap();
+    let keys = store.split(&parts(folder.path()), &tiny(), &before.entries, within, |keys| told = keys).unwrap();
     assert_eq!(keys.iter().sum::<u64>(), store.stats().keys + u64::from(PARTS) - 1, "the server's own is in each");
     assert_eq!(told, store.stats().keys);
     assert!(store_bytes(&folder.path().join("part0")).unwrap() > 1000);
@@ -120,7 +134,7 @@ fn a_store_on_disk_is_split() {
         assert_eq!((found.replayed, &found.notes), (0, &Vec::new()));
         assert_eq!(half.stats().keys, keys[number]);
         check(number as u16, &mut half, &found, &mut store, &before);
-        let error = half.split(&parts(folder.path()), &tiny(), |_| {}).unwrap_err();
+        let error = half.split(&parts(folder.path()), &tiny(), &[], within, |_| {}).unwrap_err();
         assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
         drop(half);
         // And is found so.
@@ -131,13 +145,12 @@ fn a_store_on_disk_is_split() {
 }
 
 #[test]
-fn a_store_with_a_log_of_its_protocol_is_not_split() {
+fn an_entry_that_cannot_be_read_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let (mut store, _) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
-    store.append_entry(1, b"entry").unwrap();
-    let error = store.split(&parts(folder.path()), &tiny(), |_| {}).unwrap_err().to_string();
-    assert!(error.contains("a log of its own"), "{error}");
-    assert!(!folder.path().join("part0").exists());
+    let unreadable = |_: &[u8], _: &RangeInclusive<u16>| Err(WireError::Invalid("an entry"));
+    let error = store.split(&parts(folder.path()), &tiny(), &[(7, b"entry".to_vec())], unreadable, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("entry 7 of its protocol's log"), "{error}");
 }
 
 #[test]
@@ -151,7 +164,7 @@ fn a_simulated_disk_is_split_likewise() {
         }
         let (mut whole, before) = store.kill_image();
         for part in 0..PARTS {
-            let (mut half, found) = whole.split(&slots(part));
+            let (mut half, found) = whole.split(&slots(part), |entry| within(&entry, &slots(part)).unwrap());
             check(part, &mut half, &found, &mut whole, &before);
         }
     }

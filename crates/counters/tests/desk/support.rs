@@ -130,7 +130,7 @@ impl Desk {
     pub fn with_replicas(protocol: &str, data_centers: u8, replicas: u8, options: Options) -> Desk {
         let build = |index: u8| {
             let server = ServerId { replica: index % replicas, ..ServerId::new(DcId(index / replicas), PartitionId(0)) };
-            let place = Place { server, data_centers, partitions: 1, replicas };
+            let place = Place { server, data_centers, partitions: 1, first_partitions: 1, replicas };
             let config = ReplicaConfig { durability: Durability::Always, seed: u64::from(index), ..ReplicaConfig::new(place, KeyspaceId(0)) };
             Build { config, options: options.clone() }
         };

@@ -24,7 +24,7 @@ fn alone() -> Counting {
 
 /// As [`alone`], in protocol `P`.
 pub(super) fn alone_with<P: Protocol>(options: P::Options) -> (Counting, Outbox) {
-    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let config = ReplicaConfig { durability: Durability::Always, ..ReplicaConfig::new(place, KeyspaceId(0)) };
     let setup = Setup::of::<P>(&config, &options, Options { rebalance: Rebalance::Off, ..Options::default() });
     let replica = Replica::<P, MemoryStore<P::Meta>>::new(config, &options, MemoryStore::with_simulated_disk(), Recovered::default()).unwrap();

@@ -1,5 +1,6 @@
 //! What the group has agreed on, done to the store (Alg. 4.2 lines 22 to 24).
 
+use super::client::Part;
 use super::message::{Command, Entry, Message, Reply};
 use super::server::{Replicated, Scope};
 use super::snapshot::read_of;
@@ -92,7 +93,7 @@ impl<W: Scope> Replicated<W> {
         match (op, before) {
             (None, _) => {}
             (Some(op), None) => self.reply_written(step, op, at),
-            (Some(op), Some(before)) => step.effects.reply(op, Reply::Changed(here.partition, before, wrote.then_some(id))),
+            (Some(op), Some(before)) => step.effects.reply(op, Reply::Changed(Part::here(&self.place), before, wrote.then_some(id))),
         }
     }
 
@@ -119,8 +120,7 @@ impl<W: Scope> Replicated<W> {
     }
 
     pub(super) fn reply_written<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, at: Timestamp) {
-        let here = self.place.server;
-        step.effects.reply(op, Reply::Put(here.partition, VersionId { written: at, origin: here.dc }));
+        step.effects.reply(op, Reply::Put(Part::here(&self.place), VersionId { written: at, origin: self.place.dc() }));
     }
 
     fn apply_remote<S: Store<u64>>(

@@ -2,7 +2,7 @@
 
 use super::message::{Reply, Request};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
-use rheostat_core::ids::PartitionId;
+use rheostat_core::ids::{PartitionId, Place};
 use rheostat_core::operation::{Guarantees, Guard, Level, Outcome};
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::version::{Item, VersionId};
@@ -10,13 +10,60 @@ use rheostat_core::wire::{Reader, Wire, WireError};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
+/// A partition as sessions know it. Sessions outlast splits, and data centers are split one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Part {
+    /// Of how many partitions; 0: of as many as when the cluster was made, so what sessions carry is the same as ever where there was no split.
+    of: u16,
+    /// Its number.
+    number: u16,
+}
+
+impl Part {
+    /// `partition`, as the server at `place` counts them.
+    pub(super) fn new(place: &Place, partition: PartitionId) -> Part {
+        let of = if place.partitions == place.first_partitions { 0 } else { place.partitions };
+        Part { of, number: partition.0 }
+    }
+
+    /// The partition of the server at `place`.
+    pub(super) fn here(place: &Place) -> Part {
+        Part::new(place, place.server.partition)
+    }
+
+    /// Whether keys can be of both; there were `first` partitions when the cluster was made.
+    fn shares_keys(self, other: Part, first: u16) -> bool {
+        // Partitions are ranges of slots of one length each, about: where it begins, and where it ends, as a fraction.
+        let range = |part: Part| {
+            let of = u64::from(if part.of == 0 { first } else { part.of });
+            (u64::from(part.number), u64::from(part.number) + 1, of)
+        };
+        let ((begin, end, of), (other_begin, other_end, other_of)) = (range(self), range(other));
+        begin * other_of < other_end * of && other_begin * of < end * other_of
+    }
+}
+
+/// Timestamps by partition and data center.
+type Rows = BTreeMap<Part, TimestampVector>;
+
+/// What `rows` have of the keys of `part`.
+fn row(rows: &Rows, part: Part, first: u16) -> TimestampVector {
+    let mut found = rows.get(&part).cloned().unwrap_or_default();
+    // Of other numbers of partitions: there are none where there was no split.
+    let (before, after) = (rows.range(..Part { number: 0, ..part }), rows.range(Part { of: part.of + 1, number: 0 }..));
+    for (_, row) in before.chain(after).filter(|(other, _)| other.shares_keys(part, first)) {
+        found.join(row);
+    }
+    found
+}
+
 /// The client side. A version's place in its data center's log is its timestamp (D2), so the matrices hold timestamps.
 #[derive(Clone, Default, Debug, PartialEq)]
 pub struct SessionClient {
     /// Per partition and data center, the greatest version read. Paper: hrm[d, p].
-    read: BTreeMap<u16, TimestampVector>,
+    read: Rows,
     /// Per partition and data center, the greatest version written. Paper: hwm[d, p].
-    written: BTreeMap<u16, TimestampVector>,
+    written: Rows,
     /// The greatest version read. Paper: dt_r.
     newest_read: Timestamp,
     /// The greatest version written. Paper: dt_w.
@@ -24,18 +71,17 @@ pub struct SessionClient {
 }
 
 impl SessionClient {
-    /// What must be at `partition` before a read at `level` (Alg. 4.1 lines 3 to 13). Paper: hrv, hwv.
-    pub(super) fn need(&self, partition: PartitionId, level: Level) -> TimestampVector {
+    /// What must be at `partition`, as the server at `place` counts them, before a read at `level` (Alg. 4.1 lines 3 to 13). Paper: hrv, hwv.
+    pub(super) fn need(&self, place: &Place, partition: PartitionId, level: Level) -> TimestampVector {
         let wanted = match level {
             Level::Eventual => Guarantees::NONE,
             Level::Session(set) => set,
             _ => Guarantees::ALL,
         };
-        let row = |wants: Guarantees, rows: &BTreeMap<u16, TimestampVector>| {
-            rows.get(&partition.0).filter(|_| wanted.has(wants)).cloned().unwrap_or_default()
-        };
-        let mut need = row(Guarantees::MONOTONIC_READS, &self.read);
-        need.join(&row(Guarantees::READ_YOUR_WRITES, &self.written));
+        let part = Part::new(place, partition);
+        let of = |wants: Guarantees, rows: &Rows| if wanted.has(wants) { row(rows, part, place.first_partitions) } else { TimestampVector::new() };
+        let mut need = of(Guarantees::MONOTONIC_READS, &self.read);
+        need.join(&of(Guarantees::READ_YOUR_WRITES, &self.written));
         need
     }
 
@@ -50,16 +96,16 @@ impl SessionClient {
         of(Guarantees::WRITES_FOLLOW_READS, self.newest_read).max(of(Guarantees::MONOTONIC_WRITES, self.newest_written))
     }
 
-    fn saw(&mut self, partition: PartitionId, version: Option<VersionId>) {
+    fn saw(&mut self, part: Part, version: Option<VersionId>) {
         if let Some(version) = version {
-            self.read.entry(partition.0).or_default().raise(version.origin, version.written);
+            self.read.entry(part).or_default().raise(version.origin, version.written);
             self.newest_read = self.newest_read.max(version.written);
         }
     }
 
-    fn wrote(&mut self, partition: PartitionId, version: Option<VersionId>) {
+    fn wrote(&mut self, part: Part, version: Option<VersionId>) {
         if let Some(version) = version {
-            self.written.entry(partition.0).or_default().raise(version.origin, version.written);
+            self.written.entry(part).or_default().raise(version.origin, version.written);
             self.newest_written = self.newest_written.max(version.written);
         }
     }
@@ -80,22 +126,22 @@ impl Client for SessionClient {
     fn accept(&mut self, reply: Reply) -> Outcome {
         match reply {
             // Lines 14 to 17.
-            Reply::Get(partition, read, quality) => {
-                self.saw(partition, read.version);
+            Reply::Get(part, read, quality) => {
+                self.saw(part, read.version);
                 Outcome::Read(read, quality)
             }
             // Lines 29 to 32.
-            Reply::Put(partition, version) => {
-                self.wrote(partition, Some(version));
+            Reply::Put(part, version) => {
+                self.wrote(part, Some(version));
                 Outcome::Written(version)
             }
-            Reply::Changed(partition, before, version) => {
-                self.saw(partition, before.version);
-                self.wrote(partition, version);
+            Reply::Changed(part, before, version) => {
+                self.saw(part, before.version);
+                self.wrote(part, version);
                 Outcome::Changed { before, version }
             }
             Reply::Many(reads, quality) => {
-                reads.iter().for_each(|(partition, read)| self.saw(*partition, read.version));
+                reads.iter().for_each(|(part, read)| self.saw(*part, read.version));
                 Outcome::Many(reads.into_iter().map(|(_, read)| read).collect(), quality)
             }
             // What stood in the way is told, and is not part of the session's history.
@@ -105,8 +151,8 @@ impl Client for SessionClient {
 
     fn merge(&mut self, other: &SessionClient) {
         for (mine, others) in [(&mut self.read, &other.read), (&mut self.written, &other.written)] {
-            for (partition, row) in others {
-                mine.entry(*partition).or_default().join(row);
+            for (part, row) in others {
+                mine.entry(*part).or_default().join(row);
             }
         }
         self.newest_read = self.newest_read.max(other.newest_read);
@@ -130,23 +176,90 @@ impl Client for SessionClient {
 const MAX_ROWS: usize = 16_384;
 
 impl Wire for SessionClient {
+    /// What is of parts stands behind the rest: without it this is what servers read that know of no splits.
     fn encode(&self, out: &mut Vec<u8>) {
         for rows in [&self.read, &self.written] {
-            rows.iter().map(|(partition, row)| (*partition, row.clone())).collect::<Vec<_>>().encode(out);
+            rows.iter().filter(|(part, _)| part.of == 0).map(|(part, row)| (part.number, row.clone())).collect::<Vec<_>>().encode(out);
         }
         self.newest_read.encode(out);
         self.newest_written.encode(out);
+        let split = [&self.read, &self.written].map(|rows| {
+            let rows = rows.iter().filter(|(part, _)| part.of > 0);
+            rows.map(|(part, row)| ((part.of, part.number), row.clone())).collect::<Vec<_>>()
+        });
+        if split.iter().any(|rows| !rows.is_empty()) {
+            split.iter().for_each(|rows| rows.encode(out));
+        }
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let mut rows = || -> Result<BTreeMap<u16, TimestampVector>, WireError> {
+        let mut rows = || -> Result<Rows, WireError> {
             let list = Vec::<(u16, TimestampVector)>::decode(input)?;
             if list.len() > MAX_ROWS {
                 return Err(WireError::Invalid("a session of more partitions than there can be"));
             }
-            Ok(list.into_iter().collect())
+            Ok(list.into_iter().map(|(number, row)| (Part { of: 0, number }, row)).collect())
         };
         let (read, written) = (rows()?, rows()?);
-        Ok(SessionClient { read, written, newest_read: Wire::decode(input)?, newest_written: Wire::decode(input)? })
+        let mut session = SessionClient { read, written, newest_read: Wire::decode(input)?, newest_written: Wire::decode(input)? };
+        if !input.rest().is_empty() {
+            for rows in [&mut session.read, &mut session.written] {
+                let list = Vec::<((u16, u16), TimestampVector)>::decode(input)?;
+                if list.len() > MAX_ROWS || list.iter().any(|((of, number), _)| usize::from(*of) > MAX_ROWS || number >= of) {
+                    return Err(WireError::Invalid("a session of partitions that there cannot be"));
+                }
+                rows.extend(list.into_iter().map(|((of, number), row)| (Part { of, number }, row)));
+            }
+        }
+        Ok(session)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::ids::ServerId;
+
+    /// The server of `partition` of `partitions`, of which there were two at first.
+    fn place(partition: u16, partitions: u16) -> Place {
+        let server = ServerId::new(DcId(0), PartitionId(partition));
+        Place { server, data_centers: 2, partitions, first_partitions: 2, replicas: 1 }
+    }
+
+    fn wrote(session: &mut SessionClient, place: &Place, ms: u64) {
+        let version = VersionId { written: Timestamp::new(ms, 0), origin: DcId(0) };
+        session.accept(Reply::Put(Part::here(place), version));
+    }
+
+    #[test]
+    fn what_a_session_knows_of_a_partition_it_knows_of_its_parts_and_of_what_it_is_part_of() {
+        let mut session = SessionClient::default();
+        let needs = |session: &SessionClient, place: Place| session.need(&place, place.server.partition, Level::SESSION).get(DcId(0)).millis();
+        wrote(&mut session, &place(1, 2), 10);
+        let before = session.to_bytes();
+        assert_eq!([0, 1, 2, 3].map(|part| needs(&session, place(part, 4))), [0, 0, 10, 10]);
+        wrote(&mut session, &place(2, 4), 20);
+        wrote(&mut session, &place(7, 8), 30);
+        assert_eq!([0, 1, 2, 3].map(|part| needs(&session, place(part, 4))), [0, 0, 20, 30]);
+        assert_eq!([0, 1].map(|part| needs(&session, place(part, 2))), [0, 30], "a data center that is not split yet");
+        assert_eq!([4, 5, 6, 7].map(|part| needs(&session, place(part, 8))), [20, 20, 10, 30]);
+        assert_eq!(SessionClient::from_bytes(&session.to_bytes()).as_ref(), Ok(&session));
+        let old = SessionClient::from_bytes(&before).unwrap();
+        session.merge(&old);
+        assert_eq!(SessionClient::from_bytes(&session.to_bytes()).as_ref(), Ok(&session));
+        assert!(session.to_bytes().starts_with(&before[..1]) && old.to_bytes() == before);
+    }
+
+    #[test]
+    fn a_session_of_partitions_that_there_cannot_be_is_refused() {
+        let mut session = SessionClient::default();
+        wrote(&mut session, &place(2, 4), 20);
+        let sane = session.to_bytes();
+        let at = sane.len() - session.written.values().next().unwrap().to_bytes().len();
+        for parts in [(4, 4), (16_385, 2), (0, 0)] {
+            let wrong = [&sane[..at - (4u16, 2u16).to_bytes().len()], &(parts.0 as u16, parts.1 as u16).to_bytes(), &sane[at..]].concat();
+            assert!(SessionClient::from_bytes(&wrong).is_err(), "{parts:?}");
+        }
+        assert!(SessionClient::from_bytes(&sane[..at]).is_err());
     }
 }

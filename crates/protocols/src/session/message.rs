@@ -1,17 +1,18 @@
 //! What is sent.
 
-use super::client::SessionClient;
+use super::client::{Part, SessionClient};
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
-use rheostat_core::ids::PartitionId;
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{Change, Guard, Level, Quality, Read};
 use rheostat_core::protocol::Call;
+use rheostat_core::slots::belongs;
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::{Reader, Wire};
 use rheostat_core::wire_enum;
 use rheostat_group::{RaftMessage, Word};
 use smallvec::SmallVec;
+use std::ops::RangeInclusive;
 
 /// From client to server: the call, and what the client remembers.
 #[derive(Clone, Debug)]
@@ -26,13 +27,13 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// ⟨GETREPLY v, dc_id, log_idx, t⟩. Log index and timestamp are one (D2).
-    Get(PartitionId, Read, Quality),
+    Get(Part, Read, Quality),
     /// ⟨PUTREPLY dc_id, log_idx, t⟩.
-    Put(PartitionId, VersionId),
+    Put(Part, VersionId),
     /// Of a change: what was there before, and what was written.
-    Changed(PartitionId, Read, Option<VersionId>),
+    Changed(Part, Read, Option<VersionId>),
     /// Of a read of several keys.
-    Many(Vec<(PartitionId, Read)>, Quality),
+    Many(Vec<(Part, Read)>, Quality),
     /// Of a guarded write that was not made: how the guards' keys were.
     Unmet(Vec<Read>),
 }
@@ -75,7 +76,29 @@ pub enum Entry {
     Quiet(Timestamp),
 }
 
+impl Command {
+    /// What it does to keys of `slots`: to write nothing, if nothing.
+    fn within(self, slots: &RangeInclusive<u16>) -> Command {
+        match self {
+            Command::Put(items) => Command::Put(items.into_iter().filter(|item| belongs(&item.key, slots)).collect()),
+            Command::Change(key, change) if belongs(&key, slots) => Command::Change(key, change),
+            Command::Change(..) => Command::Put(SmallVec::new()),
+        }
+    }
+}
+
 impl Entry {
+    /// What it says of keys of `slots`. Its timestamps stay, and so does how far other data centers' updates have come with it.
+    pub(super) fn within(self, slots: &RangeInclusive<u16>) -> Entry {
+        match self {
+            Entry::Write { from, request, at, now_ms, command } => Entry::Write { from, request, at, now_ms, command: command.within(slots) },
+            Entry::Remote { origin, reached, updates } => {
+                Entry::Remote { origin, reached, updates: updates.iter().filter_map(|update| update.within(slots)).collect() }
+            }
+            Entry::Quiet(at) => Entry::Quiet(at),
+        }
+    }
+
     /// The greatest timestamp that the leader has given to the entry with these bytes, or has taken over with it; nothing if they cannot be read.
     pub(super) fn stamp(bytes: &[u8]) -> Option<Timestamp> {
         let mut input = Reader::new(bytes);
@@ -219,5 +242,32 @@ mod tests {
         }
         assert_eq!(Entry::stamp(&[]), None);
         assert_eq!(Entry::stamp(&[9]), None);
+    }
+
+    #[test]
+    fn an_entry_keeps_what_is_of_some_slots_and_all_that_is_of_no_key() {
+        let at = Timestamp::new(7, 3);
+        let item = |key: &str| Item { key: Key::from(key.as_bytes()), value: None, expires_ms: 0 };
+        let mine = rheostat_core::slots::slot(b"mine");
+        let slots = mine..=mine;
+        let write = |command| Entry::Write { from: (DcId(2), 1), request: 300, at, now_ms: 9, command };
+        let update = |ms, keys: &[&str]| Update {
+            id: VersionId { written: Timestamp::new(ms, 0), origin: DcId(1) },
+            items: keys.iter().map(|key| item(key)).collect(),
+            meta: 4u64,
+        };
+        let reached: TimestampVector = [(DcId(1), at)].into_iter().collect();
+        let remote = |updates| Entry::Remote { origin: DcId(1), reached: reached.clone(), updates };
+        let change = |key: &str| Command::Change(Key::from(key.as_bytes()), Change::Delete);
+        for (entry, within) in [
+            (write(Command::Put([item("mine"), item("other")].into_iter().collect())), write(Command::Put([item("mine")].into_iter().collect()))),
+            (write(Command::Put([item("other")].into_iter().collect())), write(Command::Put(SmallVec::new()))),
+            (write(change("mine")), write(change("mine"))),
+            (write(change("other")), write(Command::Put(SmallVec::new()))),
+            (remote(vec![update(3, &["other"]), update(4, &["mine", "other"])]), remote(vec![update(4, &["mine"])])),
+            (Entry::Quiet(at), Entry::Quiet(at)),
+        ] {
+            assert_eq!(entry.within(&slots), within);
+        }
     }
 }

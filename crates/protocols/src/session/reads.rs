@@ -1,5 +1,6 @@
 //! Reads: those that wait for what the session has seen (Alg. 4.2 lines 1 to 4), those that ask the leader (ReadIndex), and reads of several partitions.
 
+use super::client::Part;
 use super::message::{Command, Message, Reply};
 use super::server::{Replicated, Scope};
 use super::snapshot::read_of;
@@ -9,6 +10,7 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, OpId, PartitionId, ServerId};
 use rheostat_core::operation::{Change, Level, Quality, Read};
 use rheostat_core::protocol::{Departure, Step};
+use rheostat_core::slots::partition_of;
 use rheostat_core::store::Store;
 use rheostat_core::version::Key;
 use std::collections::BTreeMap;
@@ -163,7 +165,7 @@ impl<W: Scope> Replicated<W> {
             Asker::Client(op) => {
                 let quality = quality(step.now, reading.level, stability::oldest(&self.place, &self.stable));
                 let read = reads.pop().unwrap_or_default();
-                step.effects.reply(op, Reply::Get(self.place.server.partition, read, quality));
+                step.effects.reply(op, Reply::Get(Part::here(&self.place), read, quality));
             }
             Asker::Coordinator(from, transaction) => {
                 step.effects.send_member(
@@ -284,8 +286,8 @@ impl<W: Scope> Replicated<W> {
     ) {
         if let Some(done) = self.transactions.answer(id, from.partition, reads, |state| state.oldest = oldest.min(state.oldest)) {
             let quality = quality(step.now, done.state.level, done.state.oldest);
-            let partition = |key: &Key| rheostat_core::slots::partition_of(key, self.place.partitions);
-            let reads = done.state.keys.iter().map(partition).zip(done.reads).collect();
+            let part = |key: &Key| Part::new(&self.place, partition_of(key, self.place.partitions));
+            let reads = done.state.keys.iter().map(part).zip(done.reads).collect();
             step.effects.reply(done.op, Reply::Many(reads, quality));
         }
     }

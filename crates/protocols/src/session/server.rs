@@ -3,7 +3,7 @@
 use super::client::SessionClient;
 use super::group::{Group, Saved, Write, seat};
 use super::guarded::Guarded;
-use super::message::{Command, Message, Reply, Request};
+use super::message::{Command, Entry, Message, Reply, Request};
 use super::reads::{HeldChange, Reads, Transaction};
 use super::ship::{Receiving, Shipper};
 use super::snapshot::Pages;
@@ -18,10 +18,12 @@ use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
 use rheostat_core::replica::{Membership, QUIET_US};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version};
+use rheostat_core::wire::{Wire, WireError};
 use rheostat_group::{LogEntry, Standing, gauges};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 
 /// How far a group reaches, and what follows from it.
 pub trait Scope: Sized + Send + 'static {
@@ -262,6 +264,7 @@ impl<W: Scope> Protocol for Replicated<W> {
     const SUMMARY: &'static str = W::SUMMARY;
     const LEVEL: Level = W::LEVEL;
     const SPAN: Span = W::SPAN;
+    const SPLITS: bool = true;
     const CARD: Card = W::CARD;
     const GAUGES: &'static [&'static [Gauge]] = &[GAUGES, gauges::STANDING];
     const PLANTED: &'static [&'static str] = W::PLANTED;
@@ -346,6 +349,10 @@ impl<W: Scope> Protocol for Replicated<W> {
         start.log::<LogEntry>().map(drop)
     }
 
+    fn entry_within(entry: &[u8], slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
+        rheostat_group::entry_within(entry, |data| Ok(Entry::from_bytes(data)?.within(slots).to_bytes()))
+    }
+
     fn on_start<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, start: Start) {
         self.transactions.start(step);
         self.in_store = start.arrived();
@@ -383,15 +390,16 @@ impl<W: Scope> Protocol for Replicated<W> {
     fn on_request<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Request) {
         let here = self.place.server.partition;
         match request {
-            Request::Call(Call::Get { key, level, .. }, seen) => self.on_get(step, op, key, level, seen.need(here, level)),
+            Request::Call(Call::Get { key, level, .. }, seen) => self.on_get(step, op, key, level, seen.need(&self.place, here, level)),
             Request::Call(Call::Put { items, level }, seen) => self.on_write(step, op, seen.after(level), Command::Put(items)),
             Request::Call(Call::ReadTransaction { keys, level, .. }, seen) => {
-                let need = (0..self.place.partitions).map(PartitionId).map(|partition| (partition, seen.need(partition, level))).collect();
+                let need =
+                    (0..self.place.partitions).map(PartitionId).map(|partition| (partition, seen.need(&self.place, partition, level))).collect();
                 self.on_read_transaction(step, op, keys, level, need);
             }
             Request::Call(Call::Change { key, change, level, .. }, seen) => {
                 // It reads: what the session has seen must be before it in the log, hence in the store here.
-                let (need, after) = (seen.need(here, level), seen.after(level));
+                let (need, after) = (seen.need(&self.place, here, level), seen.after(level));
                 match self.gap(&need).filter(|_| !self.planted.is("change-without-its-past")) {
                     Some(gap) => self.hold_change(step, op, gap, HeldChange { need, after, key, change }),
                     None => self.on_write(step, op, after, Command::Change(key, change)),

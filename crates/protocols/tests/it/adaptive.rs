@@ -334,7 +334,7 @@ fn versions_and_tombstones_are_collected_below_the_stable_cut() {
 /// Whoever has read what is now collected must find what has replaced it, after a restart too: what is written in this data center only is shown before any round has told of it.
 #[test]
 fn what_is_written_here_is_shown_from_the_start() {
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 2, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 2, first_partitions: 2, replicas: 1 };
     for tracking in ["data-center", "server"] {
         let mut alone = Alone::<Adaptive>::new(place, &format!("tracking = \"{tracking}\"\nchoose = \"all\""));
         let (x, mut first, mut second) = (key("x", 0, 2), alone.session(), alone.session());
@@ -353,7 +353,7 @@ fn options_out_of_range_are_refused() {
     use rheostat_core::planted::Planted;
     use rheostat_core::protocol::Protocol;
     use rheostat_protocols::adaptive::{Adaptive, AdaptiveOptions};
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 2, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 2, first_partitions: 2, replicas: 1 };
     for (options, word) in [
         ("groups = [[2]]", "groups"),
         ("groups = [[]]", "groups"),
@@ -375,7 +375,7 @@ fn options_out_of_range_are_refused() {
 fn groups_that_were_made_outlive_a_restart() {
     const OPTIONS: &str = "groups = [[0, 1]]";
     // That of partition 0 makes groups for all.
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 3, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 3, first_partitions: 3, replicas: 1 };
     let mut registrar = Alone::<Adaptive>::new(place, OPTIONS);
     assert_eq!(registrar.gauge("checking_groups"), 1.0);
     registrar.step(|adaptive, step| adaptive.on_message(step, PartitionId(1), Message::Propose(vec![PartitionId(1), PartitionId(2)])));

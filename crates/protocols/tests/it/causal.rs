@@ -274,7 +274,7 @@ fn a_transaction_remembers_the_latest_arrival_of_all_its_slices() {
 /// D3: after a restart the stable vector may be older than what own versions required when they were written. Whoever reads such a version gets its past with it.
 #[test]
 fn an_own_version_brings_its_past_after_a_restart() {
-    let place = |dc| Place { server: server(dc, 0), data_centers: 2, partitions: 1, replicas: 1 };
+    let place = |dc| Place { server: server(dc, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
     let (mut far, mut here) = (Alone::<Causal>::new(place(1), ""), Alone::<Causal>::new(place(0), ""));
     let mut writer = far.session();

@@ -83,7 +83,7 @@ impl Desk {
         for dc in 0..data_centers {
             for (partition, replica) in (0..partitions).flat_map(|partition| (0..replicas).map(move |replica| (partition, replica))) {
                 let server = ServerId { replica, ..server(dc, partition) };
-                let place = Place { server, data_centers, partitions, replicas };
+                let place = Place { server, data_centers, partitions, first_partitions: partitions, replicas };
                 desk.replicas.insert(server, open(protocol, options, place));
             }
         }
@@ -123,7 +123,7 @@ impl Desk {
 
     fn begin_anew(&mut self, protocol: &str, options: &str, id: ServerId, joins: bool) {
         let data_centers = 1 + self.replicas.keys().map(|id| id.dc.0).max().unwrap();
-        let place = Place { server: id, data_centers, partitions: self.partitions, replicas: 1 };
+        let place = Place { server: id, data_centers, partitions: self.partitions, first_partitions: self.partitions, replicas: 1 };
         self.replicas.insert(id, begin(protocol, options, place, |config| (config.refill, config.joins) = (true, joins)));
         self.under_way.retain(|(from, to, _)| *from != id && *to != id);
         self.with(id, |replica, now, out| replica.start(now, out));

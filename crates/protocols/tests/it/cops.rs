@@ -286,7 +286,7 @@ fn a_version_says_what_it_depends_on() {
 /// What a check is told to be shown is on disk first: the asker shows what depends on it, which a loss of power must not leave without its cause.
 #[test]
 fn a_check_is_answered_when_what_it_says_is_on_disk() {
-    let place = |dc, partition| Place { server: server(dc, partition), data_centers: 2, partitions: 2, replicas: 1 };
+    let place = |dc, partition| Place { server: server(dc, partition), data_centers: 2, partitions: 2, first_partitions: 2, replicas: 1 };
     let x = key("x", 0, 2);
     let (mut far, mut here) = (Alone::<Cops>::new(place(1, 0), ""), Alone::<Cops>::new(place(0, 0), ""));
     let mut writer = far.session();

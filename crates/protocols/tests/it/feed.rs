@@ -17,7 +17,7 @@ const LINKED: [&str; 7] = ["eventual", "gentlerain", "causal", "cops", "hybrid",
 fn desk(history_ms: u64, protocol: &str, data_centers: u8) -> Desk {
     let mut desk = Desk::new(protocol, "", data_centers, 1);
     for id in desk.servers() {
-        let place = Place { server: id, data_centers, partitions: 1, replicas: 1 };
+        let place = Place { server: id, data_centers, partitions: 1, first_partitions: 1, replicas: 1 };
         desk.replicas.insert(id, open_keeping(history_ms, protocol, "", place));
     }
     desk.under_way.clear();
@@ -247,7 +247,7 @@ fn a_feed_that_begins_with_the_oldest_has_time_to_ask_for_what_follows() {
 fn a_feed_begins_when_every_data_center_is_heard() {
     let mut desk = Desk::new("causal", "", 3, 1);
     for id in desk.servers() {
-        let place = Place { server: id, data_centers: 3, partitions: 1, replicas: 1 };
+        let place = Place { server: id, data_centers: 3, partitions: 1, first_partitions: 1, replicas: 1 };
         desk.replicas.insert(id, open_keeping(500, "causal", "", place));
     }
     desk.under_way.clear();
@@ -282,7 +282,7 @@ fn what_a_running_server_is_sent_in_parts_ends_its_feeds() {
     put(&mut desk, 1, &x, b"3");
     desk.pass(300, |from, to| (from.dc, to.dc) != (DcId(1), DcId(0)));
     desk.under_way.clear();
-    let place = Place { server: server(1, 0), data_centers: 3, partitions: 1, replicas: 1 };
+    let place = Place { server: server(1, 0), data_centers: 3, partitions: 1, first_partitions: 1, replicas: 1 };
     let refilled = crate::common::begin("eventual", "", place, |config| (config.refill, config.history_ms) = (true, 500));
     desk.replicas.insert(server(1, 0), refilled);
     desk.with(server(1, 0), |replica, now, out| replica.start(now, out));
@@ -306,7 +306,7 @@ fn a_server_that_is_filled_again_says_so_and_begins_anew() {
     let (begin, ..) = reach(&mut desk, 0);
     put(&mut desk, 1, &x, b"1");
     desk.pass(300, |_, _| true);
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let refilled = crate::common::begin("causal", "", place, |config| (config.refill, config.history_ms) = (true, 60_000));
     desk.replicas.insert(server(0, 0), refilled);
     desk.with(server(0, 0), |replica, now, out| replica.start(now, out));

@@ -173,7 +173,7 @@ fn servers_of_a_process_wake_together() {
             let mut desk = Desk::new(protocol, "", 2, 5);
             for partition in 0..5 {
                 let id = server(0, partition);
-                let place = Place { server: id, data_centers: 2, partitions: 5, replicas: 1 };
+                let place = Place { server: id, data_centers: 2, partitions: 5, first_partitions: 5, replicas: 1 };
                 desk.replicas.insert(id, begin(protocol, "", place, |config| config.together = together));
                 desk.pass(1, |_, _| true);
                 desk.with(id, |replica, now, out| replica.start(now, out));

@@ -41,7 +41,7 @@ impl World {
     fn new(protocol: &str, seed: u64, every: u32, planted: Planted) -> World {
         let mut desk = Desk::new(protocol, "", DATA_CENTERS, 1);
         for id in desk.servers() {
-            let place = Place { server: id, data_centers: DATA_CENTERS, partitions: 1, replicas: 1 };
+            let place = Place { server: id, data_centers: DATA_CENTERS, partitions: 1, first_partitions: 1, replicas: 1 };
             desk.replicas.insert(id, begin(protocol, "", place, |config| (config.sample_every, config.planted) = (every, planted)));
         }
         desk.under_way.clear();

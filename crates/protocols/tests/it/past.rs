@@ -13,7 +13,7 @@ fn nothing_is_written_any_more_where_the_past_was_read() {
     for protocol in ["eventual", "gentlerain", "causal", "cops", "hybrid", "adaptive", "quorum"] {
         let mut desk = Desk::new(protocol, "", 1, 1);
         let (here, x) = (server(0, 0), key("x", 0, 1));
-        let place = Place { server: here, data_centers: 1, partitions: 1, replicas: 1 };
+        let place = Place { server: here, data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
         desk.replicas.insert(here, open_keeping(60_000, protocol, "", place));
         desk.with(here, |replica, now, out| replica.start(now, out));
         desk.pass(300, |_, _| true);
@@ -43,7 +43,7 @@ fn nothing_is_written_any_more_where_the_past_was_read() {
 fn a_read_of_the_past_stays_in_its_partition() {
     let mut desk = Desk::new("causal", "", 1, 2);
     let (x, y, z) = (key("x", 0, 2), key("y", 1, 2), key("z", 0, 2));
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 2, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 2, first_partitions: 2, replicas: 1 };
     desk.replicas.insert(server(0, 0), open_keeping(60_000, "causal", "", place));
     desk.with(server(0, 0), |replica, now, out| replica.start(now, out));
     desk.pass(300, |_, _| true);
@@ -60,7 +60,7 @@ fn a_read_of_the_past_stays_in_its_partition() {
 fn what_is_sent_in_parts_ends_the_checkpoints_of_a_running_server() {
     let mut desk = Desk::new("eventual", "", 3, 1);
     let open = |id: ServerId, refill: bool| {
-        let place = Place { server: id, data_centers: 3, partitions: 1, replicas: 1 };
+        let place = Place { server: id, data_centers: 3, partitions: 1, first_partitions: 1, replicas: 1 };
         let checkpoints = Checkpoints::new(1_000, 20);
         begin("eventual", "", place, |config| (config.history_ms, config.checkpoints, config.refill) = (500, checkpoints, refill))
     };

@@ -208,7 +208,7 @@ fn a_server_that_has_lost_its_versions_serves_none_of_them_before_it_has_all_aga
         desk.pass(5_000, |_, _| true);
         let at = server(1, 0);
         assert_eq!(desk.replicas[&server(0, 0)].status(desk.now(server(0, 0))).store.versions, 2, "{protocol}: the first x is collected");
-        desk.replicas.insert(at, open(protocol, "", Place { server: at, data_centers: 2, partitions: 1, replicas: 1 }));
+        desk.replicas.insert(at, open(protocol, "", Place { server: at, data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 }));
         desk.under_way.clear();
         desk.with(at, |replica, now, out| replica.start(now, out));
         desk.deliver(|from, _| from == at);
@@ -411,7 +411,7 @@ fn what_a_data_center_lacks_is_restored_from_another() {
         // It begins with nothing, as one in memory does, and is told of nothing but the present.
         let at = server(1, 0);
         let everything = |_: ServerId, _: ServerId| true;
-        desk.replicas.insert(at, open(protocol, "", Place { server: at, data_centers: 2, partitions: 1, replicas: 1 }));
+        desk.replicas.insert(at, open(protocol, "", Place { server: at, data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 }));
         desk.under_way.clear();
         desk.with(at, |replica, now, out| replica.start(now, out));
         desk.pass(100, everything);
@@ -448,7 +448,7 @@ fn what_a_data_center_lacks_is_restored_from_another() {
 
 #[test]
 fn operations_that_wait_are_bounded() {
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     (config.durability, config.max_waiting) = (Durability::Memory, 1);
     let mut replica = Replica::<Causal, _>::new(config, &CausalOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
@@ -469,7 +469,7 @@ fn operations_that_wait_are_bounded() {
 
 #[test]
 fn a_session_of_another_protocol_is_refused() {
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Memory;
     let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
@@ -483,7 +483,7 @@ fn a_session_of_another_protocol_is_refused() {
 
 #[test]
 fn under_always_nothing_is_said_before_the_disk_has_it() {
-    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Always;
     let store = MemoryStore::with_simulated_disk();
@@ -511,7 +511,7 @@ fn under_always_nothing_is_said_before_the_disk_has_it() {
 
 #[test]
 fn a_write_that_a_group_waits_for_is_flushed_as_soon_as_the_disk_is_free() {
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let config = ReplicaConfig::new(place, KeyspaceId(0));
     assert_eq!(config.durability, Durability::Interval);
     let store = MemoryStore::with_simulated_disk();
@@ -548,7 +548,7 @@ fn batch_has_updates(frame: &[u8]) -> bool {
 
 #[test]
 fn a_failed_flush_stops_the_partition_and_says_so() {
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Always;
     let store = MemoryStore::with_simulated_disk();

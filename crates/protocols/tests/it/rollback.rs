@@ -16,7 +16,7 @@ const PROTOCOLS: [&str; 7] = ["eventual", "gentlerain", "causal", "cops", "hybri
 fn alone(protocol: &str) -> (Desk, Key) {
     let mut desk = Desk::new(protocol, "", 1, 1);
     let here = server(0, 0);
-    let place = Place { server: here, data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: here, data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     desk.replicas.insert(here, open_keeping(60_000, protocol, "", place));
     desk.with(here, |replica, now, out| replica.start(now, out));
     desk.pass(300, |_, _| true);
@@ -119,7 +119,7 @@ fn nothing_is_written_back_over_what_clients_write_where_the_time_is_over_earlie
         let mut desk = Desk::new(protocol, "", 2, 1);
         let (slow, fast) = (server(0, 0), server(1, 0));
         for here in [slow, fast] {
-            let place = Place { server: here, data_centers: 2, partitions: 1, replicas: 1 };
+            let place = Place { server: here, data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
             desk.replicas.insert(here, open_keeping(60_000, protocol, "", place));
         }
         desk.under_way.clear();
@@ -178,7 +178,7 @@ fn a_server_whose_store_is_new_has_all_of_the_past() {
             let (mut desk, _) = alone(protocol);
             let (here, before) = (server(0, 0), now(&desk));
             desk.pass(1_000, |_, _| true);
-            let place = Place { server: here, data_centers: 1, partitions: 1, replicas: 1 };
+            let place = Place { server: here, data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
             let new = begin(protocol, "", place, |config| (config.history_ms, config.durability, config.refill) = (60_000, durability, refill));
             desk.replicas.insert(here, new);
             desk.with(here, |replica, now, out| replica.start(now, out));
@@ -415,7 +415,7 @@ fn a_rollback_is_one_coordinators_and_is_over_once() {
 fn the_same_version_of_another_partition_stays() {
     let mut desk = Desk::new("cops", "", 1, 2);
     for here in [server(0, 0), server(0, 1)] {
-        let place = Place { server: here, data_centers: 1, partitions: 2, replicas: 1 };
+        let place = Place { server: here, data_centers: 1, partitions: 2, first_partitions: 2, replicas: 1 };
         desk.replicas.insert(here, open_keeping(60_000, "cops", "", place));
         desk.with(here, |replica, now, out| replica.start(now, out));
     }

@@ -632,7 +632,7 @@ fn a_member_that_has_lost_its_disk_answers_no_reads() {
     written(desk.ask(at, &mut desk.session(), put(&k, "kept"), 100, all));
     desk.pass(100, all);
     let lost = desk.servers().into_iter().find(|id| *id != at).unwrap();
-    let place = Place { server: lost, data_centers: 1, partitions: 1, replicas: 3 };
+    let place = Place { server: lost, data_centers: 1, partitions: 1, first_partitions: 1, replicas: 3 };
     desk.replicas.insert(lost, crate::common::begin("session", QUICK, place, |config| config.refill = true));
     desk.under_way.retain(|(from, to, _)| *from != lost && *to != lost);
     desk.with(lost, |replica, now, out| replica.start(now, out));

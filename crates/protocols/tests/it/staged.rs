@@ -355,7 +355,7 @@ fn who_has_most_to_coordinate_does_it_next() {
 /// A change that a restart finds written but not marked as made comes to the same again, for those too who get the order from here: wherever the log ends.
 #[test]
 fn a_change_comes_to_the_same_wherever_the_log_ends() {
-    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, replicas: 1 };
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
     let mut first = Alone::<Staged>::new(place, "");
     first.pass(100);

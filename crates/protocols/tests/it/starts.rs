@@ -14,7 +14,7 @@ impl registry::Visitor for Begin {
     type Output = (Result<(), String>, Result<(), String>);
 
     fn visit<P: Protocol>(self) -> Self::Output {
-        let place = Place { server: crate::common::server(0, 0), data_centers: 3, partitions: 1, replicas: 1 };
+        let place = Place { server: crate::common::server(0, 0), data_centers: 3, partitions: 1, first_partitions: 1, replicas: 1 };
         let found = Recovered { entries: self.0.entries.clone(), ..Recovered::default() };
         let made = Replica::<P, _>::new(ReplicaConfig::new(place, KeyspaceId(0)), &P::Options::default(), MemoryStore::new(), found);
         (P::readable(&self.0), made.map(drop))

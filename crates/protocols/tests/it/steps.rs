@@ -33,7 +33,8 @@ const MOST_MESSAGES: usize = 12;
 impl<P: Protocol> Course<P> {
     fn new() -> Course<P> {
         let open = |id: ServerId| {
-            let mut config = ReplicaConfig::new(Place { server: id, data_centers: 2, partitions: 2, replicas: 1 }, KeyspaceId(0));
+            let mut config =
+                ReplicaConfig::new(Place { server: id, data_centers: 2, partitions: 2, first_partitions: 2, replicas: 1 }, KeyspaceId(0));
             config.durability = Durability::Memory;
             let server = Server::<P>::new(config, &P::Options::default(), MemoryStore::new(), Recovered::default()).unwrap();
             (id, server)

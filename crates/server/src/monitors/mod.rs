@@ -370,7 +370,6 @@ impl Shared {
     /// Where `server` of `keyspace` stands.
     pub(crate) fn place_of(&self, keyspace: KeyspaceId, server: ServerId) -> Place {
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(1);
-        let topology = &self.topology;
-        Place { server, data_centers: topology.data_centers.len() as u8, partitions: topology.partitions, replicas }
+        self.topology.place(server, replicas)
     }
 }

@@ -15,7 +15,7 @@ use crate::peer;
 use crate::shared::Shared;
 use crate::status::ShardCounters;
 use hashbrown::HashMap;
-use rheostat_core::ids::{KeyspaceId, Place, ServerId};
+use rheostat_core::ids::{KeyspaceId, ServerId};
 use rheostat_core::protocol::Span;
 use rheostat_core::replica::{GroupConfig, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::ClusterId;
@@ -169,7 +169,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     let topology = &shared.topology;
     let keyspace = &shared.config.keyspaces[usize::from(id.0)];
     let limits = &shared.config.limits;
-    let place = Place { server, data_centers: topology.data_centers.len() as u8, partitions: topology.partitions, replicas: keyspace.replicas };
+    let place = topology.place(server, keyspace.replicas);
     let info = &shared.keyspaces[usize::from(id.0)];
     let replica = ReplicaConfig {
         durability: info.durability,

@@ -2,6 +2,7 @@
 
 use crate::client::{Client, Reply, eventually};
 use crate::cluster::{Cluster, Plan, keyspace};
+use crate::replicas::replicated;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_server::{Node, NodeConfig};
 use std::path::Path;
@@ -115,6 +116,97 @@ async fn one_data_center_after_the_other_is_split_and_nothing_is_lost() {
     cluster.stop_all().await;
 }
 
+/// Starts these nodes, which need each other, with `partitions`.
+async fn start_with(cluster: &mut Cluster, nodes: &[usize], partitions: u16) {
+    for node in nodes {
+        cluster.configs[*node].partitions = partitions;
+        cluster.configs[*node].first_partitions = Some(2);
+    }
+    let started: Vec<_> = nodes.iter().map(|node| (*node, tokio::spawn(Node::start(cluster.configs[*node].clone())))).collect();
+    for (node, started) in started {
+        cluster.nodes[node] = Some(started.await.unwrap().unwrap());
+    }
+}
+
+/// The keyspaces whose servers agree by majority.
+const GROUPS: [&str; 4] = ["session", "strong", "causal", "quorum"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_agree_by_majority_are_split_with_their_logs() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = GROUPS.iter().map(|name| replicated(name, name)).collect();
+    let plan = Plan { data_centers: vec!["a", "b"], partitions: 2, owners: vec![vec![0], vec![1], vec![]], one_way_ms: 0.0, change };
+    let mut cluster = plan.start(Some(folder.path())).await;
+    let write = async |cluster: &Cluster, name: &str, keys: std::ops::Range<usize>| {
+        let mut client = select(cluster, 0, name).await;
+        for key in keys {
+            client.ask_until(&format!("SET key:{key} {key}"), Reply::ok()).await;
+        }
+    };
+    for name in GROUPS {
+        write(&cluster, name, 0..60).await;
+        let mut client = select(&cluster, 0, name).await;
+        assert_eq!(client.ask("RHEO COUNTER CREATE stock MIN 0 VALUE 100").await, Reply::ok(), "{name}");
+        client.ask_until("DECRBY stock 30", Reply::Integer(70)).await;
+    }
+    // One of three lacks the end of the log, which it gets from what the others' logs are in parts.
+    cluster.stop(2).await;
+    let mut tokens = Vec::new();
+    for name in GROUPS {
+        write(&cluster, name, 60..100).await;
+        let mut client = select(&cluster, 1, name).await;
+        client.ask_until("SET mine 1", Reply::ok()).await;
+        tokens.push(client.ask("RHEO SESSION GET").await.text());
+    }
+    for node in [0, 1] {
+        cluster.stop(node).await;
+    }
+    start_with(&mut cluster, &[0, 1, 2], 4).await;
+    assert_eq!(stores(folder.path(), "a2"), ["group", "p0.2", "p1.2", "p2.1", "p3.1"]);
+    // `strong` has no majority now; the others go on on both sides.
+    for name in GROUPS.into_iter().filter(|name| *name != "strong") {
+        let mut there = select(&cluster, 3, name).await;
+        there.ask_until("SET there 1", Reply::ok()).await;
+        let mut here = select(&cluster, 2, name).await;
+        for key in 0..100 {
+            here.ask_until(&format!("GET key:{key}"), Reply::bulk(&key.to_string())).await;
+        }
+        here.ask_until("SET here 1", Reply::ok()).await;
+    }
+    for node in [3, 4, 5] {
+        cluster.stop(node).await;
+    }
+    start_with(&mut cluster, &[3, 4, 5], 4).await;
+    cluster.connected().await;
+    for (name, token) in GROUPS.into_iter().zip(tokens) {
+        for node in 0..6 {
+            let mut client = select(&cluster, node, name).await;
+            let both = [("here", "1"), ("there", "1")];
+            for (key, value) in both.into_iter().filter(|_| name != "strong").chain([("mine", "1"), ("key:0", "0"), ("stock", "70")]) {
+                client.ask_until(&format!("GET {key}"), Reply::bulk(value)).await;
+            }
+            // What a session knew of a partition it knows of its parts.
+            assert_eq!(client.ask(&format!("RHEO SESSION RESUME {token}")).await, Reply::ok(), "{name}");
+            assert_eq!(client.ask("GET mine").await, Reply::bulk("1"), "{name}");
+            client.ask_until(&format!("SET by:{node} 1"), Reply::ok()).await;
+            let token = client.ask("RHEO SESSION GET").await.text();
+            let mut next = select(&cluster, (node + 1) % 6, name).await;
+            assert_eq!(next.ask(&format!("RHEO SESSION RESUME {token}")).await, Reply::ok(), "{name}");
+            match name {
+                // Quorums of one promise a session nothing in another data center.
+                "quorum" => next.ask_until(&format!("GET by:{node}"), Reply::bulk("1")).await,
+                _ => assert_eq!(next.ask(&format!("GET by:{node}")).await, Reply::bulk("1"), "{name}"),
+            }
+        }
+        let mut client = select(&cluster, 4, name).await;
+        for key in 0..100 {
+            client.ask_until(&format!("GET key:{key}"), Reply::bulk(&key.to_string())).await;
+        }
+        client.ask_until("DECRBY stock 35", Reply::Integer(35)).await;
+    }
+    cluster.stop_all().await;
+}
+
 /// What a node says that does not start.
 async fn refused(config: &NodeConfig) -> String {
     Node::start(config.clone()).await.err().expect("is refused").to_string()
@@ -141,12 +233,12 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
         assert!(why.contains("has 2 partitions"), "{partitions} {first:?}: {why}");
     }
     let mut grouped = with(4, Some(2));
-    grouped.keyspaces.push(keyspace("decided", "strong"));
+    grouped.keyspaces.push(keyspace("decided", "adaptive"));
     // One that is new there has nothing to be split.
     let node = Node::start(NodeConfig { partitions: 2, first_partitions: None, ..grouped.clone() }).await.unwrap();
     node.shutdown().await;
     let why = refused(&grouped).await;
-    assert!(why.contains("keyspace decided") && why.contains("by majority"), "{why}");
+    assert!(why.contains("keyspace decided") && why.contains("adaptive names partitions"), "{why}");
     let (node, mut client) = crate::cluster::start_single(NodeConfig { partitions: 2, first_partitions: None, ..grouped }).await;
     assert_eq!(client.ask("SET after 1").await, Reply::ok());
     node.shutdown().await;

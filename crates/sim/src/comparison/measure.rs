@@ -166,7 +166,8 @@ impl Cluster {
         for dc in (0..DATA_CENTERS).map(DcId) {
             for (partition, replica) in (0..PARTITIONS).flat_map(|partition| (0..cluster.replicas).map(move |replica| (partition, replica))) {
                 let server = ServerId { dc, partition: PartitionId(partition), replica };
-                let place = Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, replicas: cluster.replicas };
+                let place =
+                    Place { server, data_centers: DATA_CENTERS, partitions: PARTITIONS, first_partitions: PARTITIONS, replicas: cluster.replicas };
                 let mut config = ReplicaConfig::new(place, KeyspaceId(0));
                 config.durability = Durability::Memory;
                 config.seed = cluster.servers.len() as u64;

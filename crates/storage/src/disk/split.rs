@@ -7,8 +7,9 @@ use super::log::sync_directory;
 use super::options::{DiskOptions, OpenError};
 use rheostat_clock::Timestamp;
 use rheostat_core::slots::belongs;
+use rheostat_core::store::Store;
 use rheostat_core::version::Update;
-use rheostat_core::wire::Wire;
+use rheostat_core::wire::{Wire, WireError};
 use std::io;
 use std::ops::{Bound, RangeInclusive};
 use std::path::{Path, PathBuf};
@@ -41,19 +42,26 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// Makes `parts` of this store, which stays as it is but for a checkpoint. When this returns, all of it is on disk. Returns how many keys each part has; `told` hears of how many have been copied so far.
     ///
     /// What is of the server as a whole ([`rheostat_core::reserved::OF_THE_SERVER`], the protocol's state, how far each data center's updates have come) goes to every part; so each goes on as the
-    /// store would after a restart, with a part of its keys.
+    /// store would after a restart, with a part of its keys. Of the `entries` of its protocol's own log, as the store was opened with them, each part has what `within` makes of them for its slots.
     ///
     /// # Errors
-    /// The disk's; a part's folder that has a store; a store with a log of its protocol's own, whose entries name no keys. What was made of the parts until then is of no use.
-    pub fn split(&mut self, parts: &[Part], options: &DiskOptions, mut told: impl FnMut(u64)) -> Result<Vec<u64>, OpenError> {
+    /// The disk's; a part's folder that has a store; an entry that cannot be read. What was made of the parts until then is of no use.
+    pub fn split(
+        &mut self,
+        parts: &[Part],
+        options: &DiskOptions,
+        entries: &[(u64, Vec<u8>)],
+        within: impl Fn(&[u8], &RangeInclusive<u16>) -> Result<Vec<u8>, WireError>,
+        mut told: impl FnMut(u64),
+    ) -> Result<Vec<u64>, OpenError> {
         let from = self.log.directory.clone();
         let failed = || OpenError::io("split the store of", &from);
-        if self.entries.oldest().is_some() {
-            return Err(failed()(io::Error::other("its protocol keeps a log of its own in it")));
-        }
         self.checkpoint().map_err(failed())?;
         let mut halves = parts.iter().map(|part| Half::begin(part, self.released, options)).collect::<Result<Vec<_>, _>>()?;
         self.copy_own(&mut halves).map_err(failed())?;
+        for half in &mut halves {
+            half.take_entries(entries, &within).map_err(failed())?;
+        }
         self.copy_chains(&mut halves, &mut told).map_err(failed())?;
         for half in &mut halves {
             half.end(self).map_err(failed())?;
@@ -119,6 +127,20 @@ impl<M: Wire + Clone + Send + 'static> Half<M> {
         let start = self.store.log.append(Kind::Own, |out| update.encode(out))?;
         self.store.log.note_own(update.id.written, start);
         self.newest_own = update.id.written;
+        Ok(())
+    }
+
+    /// The protocol's own log, as it is for its slots.
+    fn take_entries(
+        &mut self,
+        entries: &[(u64, Vec<u8>)],
+        within: impl Fn(&[u8], &RangeInclusive<u16>) -> Result<Vec<u8>, WireError>,
+    ) -> io::Result<()> {
+        for (index, entry) in entries {
+            let entry = within(entry, &self.slots)
+                .map_err(|error| io::Error::other(format!("entry {index} of its protocol's log cannot be read: {error}")))?;
+            self.store.append_entry(*index, &entry)?;
+        }
         Ok(())
     }
 

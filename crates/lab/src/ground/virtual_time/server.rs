@@ -62,7 +62,13 @@ pub(super) fn replicas(protocol: &str, asked: u8) -> u8 {
 impl Server {
     pub(super) fn open(point: &Point, id: ServerId, replicas: u8, ahead_ms: f64, slow_ns: u64, seed: u64) -> Result<Server, String> {
         let cluster = &point.cluster;
-        let place = Place { server: id, data_centers: cluster.regions.len() as u8, partitions: cluster.partitions, replicas };
+        let place = Place {
+            server: id,
+            data_centers: cluster.regions.len() as u8,
+            partitions: cluster.partitions,
+            first_partitions: cluster.partitions,
+            replicas,
+        };
         let mut config = ReplicaConfig::new(place, KeyspaceId(0));
         config.durability = Durability::Memory;
         config.seed = seed;
