@@ -416,6 +416,8 @@ impl Course {
     fn leave(&mut self) -> Vec<Request> {
         let failed = self.report.failed.is_some();
         let next = match self.phase {
+            // A predecessor may have written back there, stamped after all that the others know of: who is stopped is so until its time is over.
+            Phase::Stop if failed && self.aim.turn.times() > 0 => Phase::Done,
             Phase::Stop if failed || self.report.over => Phase::Resume,
             Phase::Stop => Phase::Look,
             Phase::Look => {
@@ -612,6 +614,23 @@ mod tests {
         }
         let report = course.into_report();
         assert_eq!((report.shown, report.resumed, report.over, report.failed), (true, true, false, None));
+    }
+
+    /// Where a server does not say how far its clock is, nobody knows what its predecessor has written back there.
+    #[test]
+    fn who_takes_over_and_cannot_stop_everybody_tells_nobody_to_go_on() {
+        let refused = || Outcome::Failed(Failure::Refused("no".into()));
+        let turn = Turn::default().next(1);
+        for over in [false, true] {
+            let mut course = begin(turn);
+            course.answer(ONE, if over { Outcome::Rollback(RollbackAnswer::Over { clock: Timestamp::new(300, 0) }) } else { stopped(300) });
+            assert_eq!(course.answer(OTHER, refused()), []);
+            assert!(course.is_done() && !course.into_report().resumed);
+        }
+        // The first one has written nothing back yet.
+        let mut course = begin(Turn::default());
+        course.answer(ONE, stopped(300));
+        assert_eq!(course.answer(OTHER, refused()), [(ONE, resume(Turn::default(), 300))]);
     }
 
     #[test]

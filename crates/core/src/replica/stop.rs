@@ -234,6 +234,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return refused(format!("this server's timestamps are at {} already", self.stamps_after()));
         }
         let stops = &mut self.journal.saved.stops;
+        // Somewhere else what has been written back may be stamped just before the time that was named first.
+        if let Some(stop) = stops.iter().find(|stop| stop.name == name && stop.until > until) {
+            return refused(format!("clients are stopped until {} by this rollback already, and would be until {} only", stop.until, until));
+        }
         stops.retain(|stop| stop.name != name);
         if stops.iter().filter(|stop| stop.stands(now)).count() >= MOST_STOPS {
             return Err(Failure::Busy(format!("{MOST_STOPS} rollbacks are under way already")));

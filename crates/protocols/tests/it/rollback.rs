@@ -372,6 +372,8 @@ fn a_rollback_is_one_coordinators_and_is_over_once() {
         let stopped = |outcome: &Outcome| matches!(outcome, Outcome::Rollback(RollbackAnswer::Stopped { holds: true, .. }));
         let overtaken = Outcome::Rollback(RollbackAnswer::Overtaken);
         assert!(stopped(&ask(&mut desk, stop(first))) && stopped(&ask(&mut desk, stop(second))), "{protocol}");
+        let sooner = RollbackCall::Stop { name: 1, turn: third, keys: pattern("*"), at, until: Timestamp::new(until.millis() - 1, 0) };
+        assert!(matches!(ask(&mut desk, sooner), Outcome::Failed(Failure::Refused(why)) if why.contains("already")), "{protocol}");
         for late in [stop(first), restore(first), resume(first)] {
             assert_eq!(ask(&mut desk, late), overtaken, "{protocol}");
         }

@@ -479,7 +479,8 @@ impl Coordinator {
             }
             return Vec::new();
         }
-        running.aim.until = Timestamp::new(self.shared.clocks.physical_ms() + STOP_MS, 0);
+        // No sooner than the predecessor has said, whose clock may be ahead.
+        running.aim.until = Timestamp::new(self.shared.clocks.physical_ms() + STOP_MS, 0).max(running.taken.unwrap_or_default());
         let keyspace = &self.shared.keyspaces[usize::from(running.keyspace.0)].name;
         if let Running { alarm: Some(alarm), aim, .. } = &*running {
             self.begun.entry(running.keyspace).or_default().push_back(Instant::now());
