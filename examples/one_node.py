@@ -16,20 +16,20 @@ def free_port():
 class Node:
     """Stops with its `with` block. `resp` is its port, `admin` that of its metrics."""
 
-    def __init__(self, program):
-        self.program, self.owner = os.path.abspath(program), os.getpid()
+    def __init__(self, program, protocol="causal"):
+        self.program, self.protocol, self.owner = os.path.abspath(program), protocol, os.getpid()
         self.resp, self.admin = free_port(), free_port()
         self.folder = tempfile.TemporaryDirectory()
         self.process = None
 
     def start(self, settings, more=""):
-        """Starts it with a keyspace of `causal`; `settings` are the file's first keys, `more` its last tables. Returns after how many seconds it answers."""
+        """Starts it with a keyspace of its protocol; `settings` are the file's first keys, `more` its last tables. Returns after how many seconds it answers."""
         config = os.path.join(self.folder.name, "node.toml")
         with open(config, "w") as file:
             file.write(
                 f'cluster = "measured"\nnode = "a"\ndata_center = "here"\ndata_dir = "{self.folder.name}/data"\n{settings}\n'
                 f'[listen]\nresp = "127.0.0.1:{self.resp}"\nadmin = "127.0.0.1:{self.admin}"\n'
-                f'[[keyspace]]\nname = "default"\nprotocol = "causal"\n{more}\n'
+                f'[[keyspace]]\nname = "default"\nprotocol = "{self.protocol}"\n{more}\n'
             )
         began = time.time()
         with open(self.path("log"), "a") as log:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long partitions take to be split: measure.py PROGRAM [KEYS] [PARTITIONS]
+"""How long partitions take to be split: measure.py PROGRAM [KEYS] [PARTITIONS] [--protocol causal]
 
 Starts one node with two partitions, in a folder that goes afterwards, writes keys with values of 100 bytes, and stops it; then starts it with PARTITIONS (default 16), says how long it takes until it serves,
 beside the start before, prints what it logs of that, and looks at each key."""
@@ -17,6 +17,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("program")
 parser.add_argument("keys", type=int, nargs="?", default=1_000_000)
 parser.add_argument("partitions", type=int, nargs="?", default=16)
+parser.add_argument("--protocol", default="causal")
 options = parser.parse_args()
 
 
@@ -33,7 +34,7 @@ def each(node, request, expected):
                     assert found == line, (key, found)
 
 
-with Node(options.program) as node:
+with Node(options.program, options.protocol) as node:
     node.start("partitions = 2")
     each(node, lambda key: b"SET key:%010d %s\r\n" % (key, VALUE), [b"+OK\r\n"])
     node.stop()
@@ -48,6 +49,6 @@ with Node(options.program) as node:
     with open(node.path("log")) as log:
         print("".join(line for line in log if "splitting" in line), end="")
     print(
-        f"{options.keys} keys, {size} MB on disk: a start with 2 partitions {before:.2f} s; split into {options.partitions} {took:.2f} s ({most} MB resident then); "
+        f"{options.protocol}: {options.keys} keys, {size} MB on disk: a start with 2 partitions {before:.2f} s; split into {options.partitions} {took:.2f} s ({most} MB resident then); "
         f"a start with them {after:.2f} s. Every key is there"
     )

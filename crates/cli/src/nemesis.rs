@@ -21,8 +21,8 @@ Examples:
   rheostat nemesis --from old/rheostat --faults stop,kill   an upgrade under load: nodes begin as another release, and come back as this one
   rheostat nemesis --dry-run                                what would go wrong, and when
 
-Faults: kill (SIGKILL), stop (SIGTERM), pause (SIGSTOP), cut (a link), slow (a link), clock (of a node), move (a server to another node, where there is room), and
-with three replicas wipe (a disk), join (a node that was added gets servers), empty (a dead node's servers go to the others, and it comes back); in the
+Faults: kill (SIGKILL), stop (SIGTERM), pause (SIGSTOP), cut (a link), slow (a link), clock (of a node), move (a server to another node, where there is room), split (all
+partitions, once, where the protocol can), and with three replicas wipe (a disk), join (a node that was added gets servers), empty (a dead node's servers go to the others, and it comes back); in the
 end, with three data centers, lose (one of them, for ever). The same seed draws the same faults; what processes do meanwhile differs from run to run.
 
 What clients saw is checked for every promise of the protocol, with a counter that has a bound beside; nothing acknowledged may be lost. The exit code is 1 if anything was
@@ -109,6 +109,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             .into_iter()
             .filter(|fault| !fault.needs_replicas() || arguments.replicas >= 3)
             .filter(|fault| *fault != Fault::Lose || arguments.data_centers >= 3)
+            .filter(|fault| *fault != Fault::Split || rheostat_protocols::registry::info(&arguments.protocol).is_some_and(|info| info.splits))
             .collect(),
         given => given.to_vec(),
     };

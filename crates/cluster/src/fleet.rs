@@ -7,6 +7,7 @@ use crate::place::{Down, Piece, Place, Up};
 use crate::ready::{lacks, options, statuses};
 use crate::remote::{Remote, SSH_PATIENCE, is_remote};
 use rheostat_client::Options;
+use rheostat_server::config::KeyspaceConfig;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -268,23 +269,25 @@ impl Fleet {
         }
         let chosen: BTreeSet<&str> = self.members.iter().map(Member::name).collect();
         let needs = |node: &str, peer: &str| chosen.contains(node) && chosen.contains(peer);
-        self.wait(&self.members, &options, patience, needs, event).await
+        // What is decided by all data centers may need those that are not meant.
+        let alone = self.members.len() < self.nodes.len();
+        self.wait(&self.members, (&options, patience), needs, alone, event).await
     }
 
-    /// Waits until `members` serve, connected with those that they `need`.
+    /// Waits until `members` serve, connected with those that they `need`; with `alone`, groups over all data centers need no leader.
     async fn wait(
         &self,
         members: &[Member],
-        options: &Options,
-        patience: Duration,
+        (options, patience): (&Options, Duration),
         needs: impl Fn(&str, &str) -> bool,
+        alone: bool,
         mut event: impl FnMut(&Planned, Event),
     ) -> Result<(), String> {
         let mut ready = vec![false; members.len()];
         let (until, mut look) = (Instant::now() + patience, Instant::now() + LOOK);
         loop {
             // All are asked: one that is not waited for may lead a group.
-            let mut lacks = lacks(&self.nodes, &statuses(options, &self.nodes).await, &needs);
+            let mut lacks = lacks(&self.nodes, &statuses(options, &self.nodes).await, &needs, alone);
             let place = |member: &Member| self.nodes.iter().position(|node| node.config.node == member.name());
             let lacks: Vec<Option<String>> = members.iter().map(|member| lacks[place(member)?].take()).collect();
             for (index, lack) in lacks.iter().enumerate() {
@@ -321,9 +324,62 @@ impl Fleet {
             event(&member.planned, Event::Down(member.down(kill).await.map_err(|why| member.in_words(why))?));
             event(&member.planned, Event::Begun(member.up(&self.program).await.map_err(|why| member.in_words(why))?));
             let needs = |node: &str, peer: &str| node == member.name() && connected.contains(peer);
-            self.wait(std::slice::from_ref(member), &options, patience, needs, &mut event).await?;
+            self.wait(std::slice::from_ref(member), (&options, patience), needs, false, &mut event).await?;
         }
         Ok(())
+    }
+
+    /// The data centers of which a node that runs has other partitions than the file says, in the order of the file: name, and how many these are.
+    ///
+    /// # Errors
+    /// In words: a node does not answer, or what would keep one from starting with what the file says. Nothing has been changed.
+    pub async fn to_split(&self) -> Result<Vec<(String, u32)>, String> {
+        let description = &self.description;
+        let mut found: Vec<(String, u32)> = Vec::new();
+        for (node, status) in self.nodes.iter().zip(statuses(&options(description)?, &self.nodes).await) {
+            let in_words = |why: String| format!("node {}: {why}", node.config.node);
+            let topology = status.map_err(in_words)?.topology.unwrap_or_default();
+            let (before, dc) = (topology.partitions, &node.config.data_center);
+            if before != u32::from(description.partitions) && !found.iter().any(|(name, _)| name == dc) {
+                found.push((dc.clone(), before));
+            }
+        }
+        let now = u32::from(description.partitions);
+        for (dc, before) in &found {
+            if *before > now || !now.is_multiple_of((*before).max(1)) {
+                return Err(format!("{dc} has {before} partitions and the file says {now}: they are split into as many each, and not merged"));
+            }
+        }
+        if let (Some((dc, before)), None) = (found.first(), description.first_partitions) {
+            return Err(format!(
+                "{dc} has {before} partitions and the file says {now}: it must say first_partitions too, which is {before} if there was no split yet"
+            ));
+        }
+        match description.keyspaces.iter().find_map(KeyspaceConfig::cannot_split).filter(|_| !found.is_empty()) {
+            Some(why) => Err(why),
+            None => Ok(found),
+        }
+    }
+
+    /// Ends the nodes of data center `dc` and starts them with what the file says now, all at the same time, and waits until they serve. With `kill`, those that do not end in time are killed.
+    ///
+    /// # Errors
+    /// As [`Fleet::down`] and [`Fleet::up`].
+    pub async fn restart_together(&self, dc: &str, patience: Duration, kill: bool, mut event: impl FnMut(&Planned, Event)) -> Result<(), String> {
+        let there = self.clone().only(Some(dc), None)?;
+        let ended = there.down(kill).await;
+        for (member, down) in there.members.iter().zip(ended) {
+            event(&member.planned, Event::Down(down.map_err(|why| member.in_words(why))?));
+        }
+        there.up(patience, event).await
+    }
+
+    /// Waits until all nodes serve, connected with all others.
+    ///
+    /// # Errors
+    /// In words: what is missing after `patience`.
+    pub async fn ready(&self, patience: Duration) -> Result<(), String> {
+        self.wait(&self.members, (&options(&self.description)?, patience), |_, _| true, false, |_, _| {}).await
     }
 
     /// An error if a node that lacks something has no process any more.

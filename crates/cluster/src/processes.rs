@@ -106,7 +106,7 @@ impl Processes {
         let options = options(&self.description)?;
         let until = Instant::now() + patience;
         loop {
-            let lacks = lacks(&self.nodes, &statuses(&options, &self.nodes).await, |_, _| true);
+            let lacks = lacks(&self.nodes, &statuses(&options, &self.nodes).await, |_, _| true, false);
             let running = self.nodes.iter().zip(&self.children).zip(lacks).filter(|((_, child), _)| child.is_some());
             let Some((node, lack)) = running.map(|((node, _), lack)| (node, lack)).find_map(|(node, lack)| Some((node, lack?))) else {
                 return Ok(());

@@ -59,8 +59,13 @@ async fn status(options: Options) -> Result<v1::StatusResponse, String> {
 }
 
 /// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with those others that it `needs`, by its name and theirs, and the groups that its servers
-/// belong to have a leader.
-pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>], needs: impl Fn(&str, &str) -> bool) -> Vec<Option<String>> {
+/// belong to have a leader; with `alone`, those of their data center.
+pub fn lacks(
+    nodes: &[Planned],
+    statuses: &[Result<v1::StatusResponse, String>],
+    needs: impl Fn(&str, &str) -> bool,
+    alone: bool,
+) -> Vec<Option<String>> {
     let leaders: BTreeSet<Group> =
         statuses.iter().flatten().flat_map(|status| groups(status).filter(|(_, leads)| *leads).map(|(group, _)| group)).collect();
     let lack = |(node, status): (&Planned, &Result<v1::StatusResponse, String>)| {
@@ -82,7 +87,8 @@ pub fn lacks(nodes: &[Planned], statuses: &[Result<v1::StatusResponse, String>],
         {
             return Some(format!("not connected with {}", peer.node));
         }
-        let headless = groups(status).find(|(group, _)| !leaders.contains(group));
+        let is_asked = |group: &Group| !alone || !group.2.is_empty();
+        let headless = groups(status).find(|(group, _)| is_asked(group) && !leaders.contains(group));
         headless.map(|((keyspace, partition, _), _)| format!("partition {partition} of {keyspace} has no leader"))
     };
     nodes.iter().zip(statuses).map(lack).collect()

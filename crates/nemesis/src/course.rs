@@ -26,13 +26,15 @@ pub enum Fault {
     Join,
     /// A node is killed, the others take over its servers, and it comes back with its old disk and gets its share again.
     Empty,
+    /// All partitions are split in two, one data center after the other, each of which is stopped for it: once.
+    Split,
     /// The last data center is killed as a whole, and given up for ever: once, in the end.
     Lose,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 11] = [
+    pub const ALL: [Fault; 12] = [
         Fault::Kill,
         Fault::Stop,
         Fault::Pause,
@@ -43,6 +45,7 @@ impl Fault {
         Fault::Wipe,
         Fault::Join,
         Fault::Empty,
+        Fault::Split,
         Fault::Lose,
     ];
 
@@ -59,6 +62,7 @@ impl Fault {
             Fault::Wipe => "wipe",
             Fault::Join => "join",
             Fault::Empty => "empty",
+            Fault::Split => "split",
             Fault::Lose => "lose",
         }
     }
@@ -75,7 +79,12 @@ impl Fault {
 
     /// Whether it takes as long as it takes, by a command of an operator: then nothing is done to nodes beside.
     const fn is_operation(self) -> bool {
-        self.needs_replicas() || matches!(self, Fault::Move)
+        self.needs_replicas() || matches!(self, Fault::Move | Fault::Split)
+    }
+
+    /// Whether it is done to all nodes, once.
+    const fn comes_once(self) -> bool {
+        matches!(self, Fault::Join | Fault::Split)
     }
 }
 
@@ -111,6 +120,8 @@ pub enum Act {
     Join(usize),
     /// [`Fault::Empty`].
     Empty(NodeAt),
+    /// [`Fault::Split`].
+    Split,
     /// [`Fault::Lose`]: this data center.
     Lose(usize),
 }
@@ -144,7 +155,7 @@ pub struct Drawn<'a> {
 /// The episodes of a run, the last of which ends about an episode before the load does. Each fault that is asked for comes before one comes again.
 pub fn draw(from: &Drawn<'_>) -> Vec<Episode> {
     let mut random = Random::new(from.seed ^ 0x4E45_4D45_5349_5300);
-    let (mut episodes, mut left, mut joined) = (Vec::new(), Vec::new(), false);
+    let (mut episodes, mut left, mut done) = (Vec::new(), Vec::new(), Vec::new());
     let can_be = |fault: &Fault| match fault {
         Fault::Cut | Fault::Slow => from.nodes.len() > 1,
         Fault::Move => !from.roomy.is_empty(),
@@ -156,14 +167,13 @@ pub fn draw(from: &Drawn<'_>) -> Vec<Episode> {
     let mut at_ms = from.every_ms;
     while at_ms + from.every_ms <= from.duration_ms {
         if left.is_empty() {
-            // What is done to all nodes is done once.
-            left = wanted.iter().copied().filter(|fault| *fault != Fault::Join || !joined).collect();
+            left = wanted.iter().copied().filter(|fault| !fault.comes_once() || !done.contains(fault)).collect();
         }
         if left.is_empty() {
             break;
         }
         let fault = left.swap_remove(random.below(left.len() as u64) as usize);
-        joined |= fault == Fault::Join;
+        done.push(fault);
         let first = act(fault, from, None, &mut random);
         let mut acts = vec![(0, first)];
         if !fault.is_operation() && random.chance(1, 2) {
@@ -216,6 +226,7 @@ fn act(fault: Fault, from: &Drawn<'_>, beside: Option<&Act>, random: &mut Random
         // The first data center is the one with a node more.
         Fault::Join => Act::Join(0),
         Fault::Lose => Act::Lose(from.nodes.len() - 1),
+        Fault::Split => Act::Split,
         Fault::Empty => Act::Empty(NodeAt { dc: 0, place: random.below(from.nodes[0] as u64) as usize }),
     }
 }
@@ -225,7 +236,7 @@ impl Act {
     pub fn node(&self) -> Option<NodeAt> {
         match *self {
             Act::Kill(node, _) | Act::Stop(node, _) | Act::Pause(node, _) | Act::Clock(node, ..) | Act::Wipe(node) | Act::Empty(node) => Some(node),
-            Act::Cut(..) | Act::Slow(..) | Act::Move(..) | Act::Join(_) | Act::Lose(_) => None,
+            Act::Cut(..) | Act::Slow(..) | Act::Move(..) | Act::Join(_) | Act::Split | Act::Lose(_) => None,
         }
     }
 
@@ -242,6 +253,7 @@ impl Act {
             Act::Wipe(_) => Fault::Wipe,
             Act::Join(_) => Fault::Join,
             Act::Empty(_) => Fault::Empty,
+            Act::Split => Fault::Split,
             Act::Lose(_) => Fault::Lose,
         }
     }
@@ -276,6 +288,7 @@ impl fmt::Display for Words<'_> {
             Act::Move(dc, _) => write!(f, "move a server in {}", data_centers[*dc]),
             Act::Wipe(_) => write!(f, "wipe {node}: its disk is lost"),
             Act::Join(dc) => write!(f, "join in {}: the node that was added gets its share", data_centers[*dc]),
+            Act::Split => write!(f, "split: one data center after the other is stopped and starts with twice as many partitions"),
             Act::Lose(dc) => write!(f, "lose {} for ever", data_centers[*dc]),
             Act::Empty(_) => write!(f, "empty {node}: dead, the others take over, and it comes back"),
         }
@@ -316,7 +329,9 @@ mod tests {
             assert_eq!(course.last().unwrap().acts, [(0, Act::Lose(2))]);
             let losses = course.iter().filter(|episode| episode.acts[0].1.fault() == Fault::Lose);
             assert_eq!(losses.count(), 1);
-            assert_eq!(course.iter().filter(|episode| episode.acts[0].1.fault() == Fault::Join).count(), 1);
+            for once in [Fault::Join, Fault::Split] {
+                assert_eq!(course.iter().filter(|episode| episode.acts[0].1.fault() == once).count(), 1);
+            }
         }
     }
 

@@ -144,6 +144,9 @@ impl Options {
         if self.faults.contains(&Fault::Lose) && self.data_centers < 3 {
             return Err("lose needs three data centers, so that two go on".into());
         }
+        if self.faults.contains(&Fault::Split) && !info.splits {
+            return Err(format!("the partitions of protocol {} cannot be split (docs/splitting.md)", info.name));
+        }
         if self.faults == [Fault::Move] && self.roomy().is_empty() {
             return Err(format!("there is nowhere to move to: {} nodes have {} replicas of each partition", self.nodes, self.replicas));
         }

@@ -45,7 +45,7 @@ fn steps(episode: &Episode) -> Vec<(u64, Step)> {
             Act::Kill(_, lasts) | Act::Stop(_, lasts) | Act::Pause(_, lasts) | Act::Cut(_, lasts) => steps.push((from + lasts, Step::End(*act))),
             // They end by themselves: the node sees to that.
             Act::Slow(.., lasts) | Act::Clock(.., lasts) => steps.push((from + lasts, Step::End(*act))),
-            Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) | Act::Lose(_) => {}
+            Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) | Act::Split | Act::Lose(_) => {}
         }
     }
     steps.sort_by_key(|(at, _)| *at);
@@ -122,10 +122,10 @@ impl Operator {
                 self.ready().await?;
                 self.again(&["seats", "spread"]).await?;
             }
+            Act::Split => self.split().await?,
             Act::Lose(dc) => {
                 let name = self.data_center(dc);
-                let gone = (0..self.processes.nodes.len()).filter(|index| self.processes.nodes[*index].config.data_center == name);
-                gone.collect::<Vec<_>>().into_iter().for_each(|index| self.processes.kill(index));
+                self.nodes_of(dc).into_iter().for_each(|index| self.processes.kill(index));
                 // The others notice, and go on as far as they can.
                 tokio::time::sleep(UNNOTICED).await;
                 self.again(&["dc", "lost", &name, "--yes"]).await?;
@@ -140,8 +140,39 @@ impl Operator {
             Act::Pause(node, _) => self.processes.signal(self.index(node), Signal::CONT),
             // It is said once more when all are back.
             Act::Cut(ends, _) => told(self.link("resume-link", ends).await, alone),
-            Act::Slow(..) | Act::Clock(..) | Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) | Act::Lose(_) => Ok(()),
+            Act::Slow(..) | Act::Clock(..) | Act::Move(..) | Act::Wipe(_) | Act::Join(_) | Act::Empty(_) | Act::Split | Act::Lose(_) => Ok(()),
         }
+    }
+
+    /// The places of the nodes of data center `dc` among all.
+    fn nodes_of(&self, dc: usize) -> Vec<usize> {
+        let name = self.data_center(dc);
+        (0..self.processes.nodes.len()).filter(|index| self.processes.nodes[*index].config.data_center == name).collect()
+    }
+
+    /// Has each data center start with twice as many partitions, one after the other: the next one when the nodes of the one before answer.
+    async fn split(&mut self) -> Result<(), String> {
+        let made_with = self.description.first_partitions.unwrap_or(self.description.partitions);
+        self.description.first_partitions = Some(made_with);
+        self.description.partitions *= 2;
+        self.processes.describe(&self.description)?;
+        let options = options(&self.description)?;
+        for dc in 0..self.description.data_centers.len() {
+            let (there, until) = (self.nodes_of(dc), Instant::now() + self.patience);
+            for index in &there {
+                self.processes.stop(*index).await?;
+            }
+            there.iter().try_for_each(|index| self.processes.restart(*index))?;
+            let nodes: Vec<_> = there.iter().map(|index| self.processes.nodes[*index].clone()).collect();
+            while let Some(why) = statuses(&options, &nodes).await.into_iter().find_map(Result::err) {
+                self.processes.check()?;
+                if Instant::now() >= until {
+                    return Err(format!("{} does not answer {} s after it was to be split: {why}", self.data_center(dc), self.patience.as_secs()));
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until every node serves, and each server counts in its group.

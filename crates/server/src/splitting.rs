@@ -4,7 +4,7 @@
 //! (docs/splitting.md). The parts are made beside the stores, in `.parts` of each keyspace's folder. When all of them are on disk, the file `.splitting` says so, and with it what the directory's own files
 //! will say; from then on a start goes on to the end. Before that file is there, the stores are as they were, and the parts of a start that was broken off are used if they are whole.
 
-use crate::config::{ColdConfig, NodeConfig};
+use crate::config::NodeConfig;
 use crate::folder::{self, Noted};
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Memory;
@@ -13,7 +13,6 @@ use crate::topology::Topology;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::slots::slots_of;
 use rheostat_core::store::Durability;
-use rheostat_protocols::registry;
 use rheostat_storage::{DiskOptions, Part};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -184,12 +183,8 @@ fn stores_of<'a>(
         if !noted.iter().any(|store| is_of(store.place, &keyspace.name)) {
             continue;
         }
-        let cannot = |why: String| Err(format!("keyspace {}: {why}: its partitions cannot be split (docs/splitting.md)", keyspace.name));
-        if !registry::info(keyspace.protocol).is_some_and(|info| info.splits) {
-            return cannot(format!("protocol {} names partitions, or keys of several, in what it keeps", keyspace.protocol));
-        }
-        if configured.cold != ColdConfig::Embedded {
-            return cannot("its cold chains are in Cassandra".into());
+        if let Some(why) = configured.cannot_split() {
+            return Err(why);
         }
         let servers = (0..before).flat_map(|partition| (0..keyspace.replicas).map(move |replica| (PartitionId(partition), replica)));
         for (partition, replica) in servers {

@@ -22,6 +22,7 @@ Examples:
   rheostat ctl cluster logs examples/demo.toml eu-1 -f    what one node logs, from now on
   rheostat ctl cluster down examples/demo.toml            end all nodes cleanly; their data stays
   rheostat ctl cluster restart examples/demo.toml         end and start one node after the other, with what the file says now
+  rheostat ctl cluster split shop.toml                    more partitions, as the file says now, in one data center after the other
   rheostat ctl cluster down examples/demo.toml --dc eu    end one data center's nodes; up --dc eu starts them
   rheostat ctl cluster up far.toml --dry-run              the commands that would be run, those over SSH among them
 
@@ -78,6 +79,20 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Split partitions: end and start each data center that has fewer than the file says, one after the other, each when the one before serves
+    Split {
+        /// The cluster file, with its new `partitions` and with `first_partitions`
+        file: PathBuf,
+        /// How long to wait until a data center serves, in seconds; it writes all its data once before
+        #[arg(short, long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        wait: u64,
+        /// Kill nodes that do not end in time
+        #[arg(long)]
+        kill: bool,
+        /// Say which data centers would be split, and do nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// End every node that runs, cleanly
     Down {
         /// The cluster file
@@ -125,7 +140,8 @@ pub(super) async fn run(arguments: &Arguments, json: bool) -> Result<ExitCode, F
     match &arguments.command {
         Command::Status { file } => status(json, &fleet(file)?).await,
         Command::Node(arguments) => node::run(arguments).await,
-        _ if json => Err(super::no_json("cluster up, restart, down and logs")),
+        _ if json => Err(super::no_json("cluster up, restart, split, down and logs")),
+        Command::Split { file, wait, kill, dry_run } => split(&fleet(file)?, Duration::from_secs(*wait), *kill, *dry_run).await,
         Command::Up { file, only, dry_run: true, .. } => dry_run(&chosen(file, only)?, &[true]),
         Command::Up { file, only, wait, .. } => up(&chosen(file, only)?, Duration::from_secs(*wait)).await,
         Command::Restart { file, only, dry_run: true, .. } => dry_run(&chosen(file, only)?, &[false, true]),
@@ -155,37 +171,68 @@ fn ended(down: Down) -> String {
     }
 }
 
-/// Says what has happened to `node`; so many of all are ready.
-fn tell(node: &Planned, event: Event, (ready, all): (usize, usize)) {
+/// Says what has happened to `node`.
+fn tell(node: &Planned, event: Event) {
     let name = &node.config.node;
     match event {
         Event::Down(down) => eprintln!("{name}: {}", ended(down)),
         Event::Begun((running, false)) => eprintln!("{name}: started, process {}", running.pid),
         Event::Begun((running, true)) => eprintln!("{name}: runs already, process {}", running.pid),
-        Event::Ready => eprintln!("{name}: ready ({ready} of {all})"),
+        Event::Ready => eprintln!("{name}: ready"),
+    }
+}
+
+/// As [`tell`], with how many of `all` are ready.
+fn tell_count(all: usize) -> impl FnMut(&Planned, Event) {
+    let mut ready = 0;
+    move |node, event| match event {
+        Event::Ready => {
+            ready += 1;
+            eprintln!("{}: ready ({ready} of {all})", node.config.node);
+        }
+        event => tell(node, event),
     }
 }
 
 async fn restart(fleet: &Fleet, wait: Duration, kill: bool) -> Result<ExitCode, Failure> {
     let began = Instant::now();
-    let (all, mut ready) = (fleet.members.len(), 0);
-    let tell = |node: &Planned, event| {
-        ready += usize::from(event == Event::Ready);
-        tell(node, event, (ready, all));
-    };
-    fleet.restart(wait, kill, tell).await?;
+    let all = fleet.members.len();
+    fleet.restart(wait, kill, tell_count(all)).await?;
     say!("{all} nodes of cluster {} were restarted in {:.1} s.", fleet.description.cluster, began.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn split(fleet: &Fleet, wait: Duration, kill: bool, dry_run: bool) -> Result<ExitCode, Failure> {
+    let (began, now) = (Instant::now(), fleet.description.partitions);
+    let all = fleet.to_split().await?;
+    if all.is_empty() {
+        say!("All data centers of cluster {} have {now} partitions.", fleet.description.cluster);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (dc, before) in &all {
+        if dry_run {
+            say!("{dc}: its nodes would be ended, and started with {now} partitions in the place of {before}");
+            continue;
+        }
+        eprintln!("{dc}: {before} partitions become {now}");
+        fleet.restart_together(dc, wait, kill, tell).await?;
+    }
+    if !dry_run {
+        fleet.ready(wait).await?;
+        say!(
+            "{} data centers of cluster {} were split into {now} partitions in {:.1} s.",
+            all.len(),
+            fleet.description.cluster,
+            began.elapsed().as_secs_f64()
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn up(fleet: &Fleet, wait: Duration) -> Result<ExitCode, Failure> {
     let began = Instant::now();
-    let (all, mut ready) = (fleet.members.len(), 0);
-    let tell = |node: &Planned, event| {
-        ready += usize::from(event == Event::Ready);
-        tell(node, event, (ready, all));
-    };
-    fleet.up(wait, tell).await?;
+    let all = fleet.members.len();
+    fleet.up(wait, tell_count(all)).await?;
     say!("{all} nodes of cluster {} are ready after {:.1} s.", fleet.description.cluster, began.elapsed().as_secs_f64());
     let mut table = Table::new(["node", "data center", "RESP", "gRPC", "metrics"]);
     for member in &fleet.members {

@@ -288,17 +288,34 @@ fn a_cluster_file_may_have_the_digest_of_a_password_only() {
 /// One data center after the other, as docs/splitting.md says: until the last one, they refuse each other.
 #[test]
 fn a_cluster_file_s_partitions_are_split_one_data_center_after_the_other() {
-    let body = "[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n";
-    let fleet = Fleet::new(&format!("partitions = 2\n{body}"), 2);
+    let body = "[[data_center]]\nname = \"here\"\nnodes = 2\n[[data_center]]\nname = \"there\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n\
+                [[keyspace]]\nname = \"agreed\"\nprotocol = \"strong\"\n";
+    let fleet = Fleet::new(&format!("partitions = 2\n{body}"), 3);
     fleet.well(&["up"]);
-    assert!(fleet.shell(0, "put k v\n").status.success());
-    fleet.write(&format!("partitions = 4\nfirst_partitions = 2\n{body}"));
-    for name in ["here", "there"] {
-        fleet.well(&["down", "--dc", name]);
-        fleet.well(&["up", "--dc", name]);
+    assert!(fleet.shell(0, "put k v\nkeyspace agreed\nput k w\n").status.success());
+    assert!(fleet.well(&["split"]).contains("have 2 partitions"), "there is nothing to be split");
+    let before = processes(&fleet);
+    for (file, why) in [
+        (format!("partitions = 4\n{body}"), "first_partitions too, which is 2"),
+        (format!("partitions = 3\nfirst_partitions = 3\n{body}"), "and not merged"),
+        (format!("partitions = 4\nfirst_partitions = 2\n{body}[[keyspace]]\nname = \"moving\"\nprotocol = \"adaptive\"\n"), "keyspace moving"),
+    ] {
+        fleet.write(&file);
+        let output = fleet.ctl(&["split"]);
+        assert!(!output.status.success() && text(&output.stderr).contains(why), "{}", text(&output.stderr));
     }
-    fleet.well(&["up"]);
-    assert!(text(&fleet.shell(1, "get k\n").stdout).contains('v'));
+    fleet.write(&format!("partitions = 4\nfirst_partitions = 2\n{body}"));
+    let said = fleet.well(&["split", "--dry-run"]);
+    assert!(said.contains("here: its nodes would be ended") && said.contains("there: "), "{said}");
+    assert_eq!(processes(&fleet), before, "nothing was done");
+    // It goes on after a first one that was done by hand.
+    fleet.well(&["down", "--dc", "here"]);
+    fleet.well(&["up", "--dc", "here"]);
+    let said = fleet.well(&["split"]);
+    assert!(said.contains("there: 2 partitions become 4") && said.contains("1 data centers"), "{said}");
+    let found = text(&fleet.shell(2, "get k\nkeyspace agreed\nget k\n").stdout);
+    assert!(found.contains('v') && found.contains('w'), "{found}");
+    assert!(fleet.well(&["split"]).contains("have 4 partitions"));
 }
 
 #[test]

@@ -67,6 +67,29 @@ fn a_write_that_is_lost_unseen_is_found() {
     assert!(said.contains("nobody saw it, and it is gone"), "{said}");
 }
 
+/// One data center after the other starts with twice as many partitions, in the middle of load, and groups go on with what is left of their logs.
+fn are_split_under_load(protocol: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = nemesis(
+        folder.path(),
+        &format!("{protocol} --duration 12 --every 4 --faults split --data-centers 2 --clients 3 --seed 2 --patience 180 --json report.json"),
+    );
+    let said = told(&output);
+    assert!(output.status.success() && said.contains("Nothing was found"), "{said}");
+    assert!(report(folder.path())["episodes"][0]["acts"][0].as_str().unwrap().starts_with("split"), "{said}");
+    println!("{said}");
+}
+
+#[test]
+fn partitions_with_replicas_are_split_under_load() {
+    are_split_under_load("causal");
+}
+
+#[test]
+fn partitions_of_groups_are_split_under_load() {
+    are_split_under_load("session");
+}
+
 #[test]
 fn what_is_not_promised_is_found_and_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,6 +122,7 @@ fn what_cannot_be_is_said_before_anything_runs() {
         ("--option nonsense", "--option:"),
         ("--from /nowhere/rheostat", "/nowhere/rheostat"),
         ("--faults move", "nowhere to move"),
+        ("adaptive --faults split", "adaptive cannot be split"),
         ("--faults lose --data-centers 2", "lose needs three data centers"),
         ("--duration 19", "no room for a fault"),
         ("--pause 0 --clients 500", "at most 2000000 are"),

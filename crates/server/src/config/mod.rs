@@ -11,6 +11,7 @@ pub use check::{ConfigError, check, check_name, read};
 
 use rheostat_core::ids::PartitionId;
 use rheostat_core::store::Durability;
+use rheostat_protocols::registry;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -644,6 +645,20 @@ impl NodeConfig {
 /// Whether `host:port` is on this machine for certain.
 fn is_loopback(point: &str) -> bool {
     point.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback()) || point.starts_with("localhost:")
+}
+
+impl KeyspaceConfig {
+    /// Why its partitions cannot be split once there is data, if they cannot; in words for the operator.
+    pub fn cannot_split(&self) -> Option<String> {
+        let why = if !registry::info(&self.protocol).is_some_and(|info| info.splits) {
+            format!("protocol {} names partitions, or keys of several, in what it keeps", self.protocol)
+        } else if self.cold != ColdConfig::Embedded {
+            "its cold chains are in Cassandra".into()
+        } else {
+            return None;
+        };
+        Some(format!("keyspace {}: {why}: its partitions cannot be split (docs/splitting.md)", self.name))
+    }
 }
 
 impl NodeConfig {
