@@ -4,9 +4,10 @@ use crate::Failure;
 use crate::output::say;
 use crate::signal::{Again, Stop, input_ends};
 use clap::Args;
-use rheostat_cluster::pid_file;
+use rheostat_cluster::pid_file::{self, Held};
 use rheostat_designer::Desk;
 use rheostat_designer::run::Limits;
+use rheostat_server::Listeners;
 use rheostat_server::config::NodeConfig;
 use rheostat_server::node::{Node, Reloaded, warnings};
 use std::path::{Path, PathBuf};
@@ -51,12 +52,15 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     // Data, logs of the store, token keys: for this user only.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    let _held = arguments.pid_file.as_deref().map(pid_file::hold).transpose()?;
+    let mut held = arguments.pid_file.as_deref().map(pid_file::hold).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let mut again = Again::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
-        let node = Node::start(config).await.map_err(|error| error.to_string())?;
+        let listeners = Listeners::bind(&config.listen).map_err(|error| error.to_string())?;
+        // Whoever waits for this process then knows that what answers at its addresses is this one.
+        held.as_mut().map(Held::say).transpose()?;
+        let node = Node::start_with(config, listeners).await.map_err(|error| error.to_string())?;
         node.offer(Arc::new(Desk::new(Limits::NODE)));
         let ended = async {
             tokio::select! {

@@ -33,19 +33,33 @@ impl Running {
 /// The lock of this process on its file. The file stays, with what stands in it, when the process ends.
 #[derive(Debug)]
 pub struct Held {
-    _file: File,
+    file: File,
+    path: PathBuf,
+}
+
+impl Held {
+    /// Writes this process's number to the file: it runs, for all who look.
+    ///
+    /// # Errors
+    /// In words: the file cannot be written.
+    pub fn say(&mut self) -> Result<(), String> {
+        let since_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        let text = format!("{} {since_ms}\n", std::process::id());
+        let file = &mut self.file;
+        file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).and_then(|()| file.flush()).map_err(|error| at(&self.path, error))
+    }
 }
 
 fn at(path: &Path, error: impl std::fmt::Display) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Writes this process's number to the file at `path` and holds it locked.
+/// Holds the file at `path` locked, for a process that begins; [`Held::say`] has it say that it runs.
 ///
 /// # Errors
-/// In words: another process holds it, or the file cannot be written.
+/// In words: another process holds it, or there can be no such file.
 pub fn hold(path: &Path) -> Result<Held, String> {
-    let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(|error| at(path, error))?;
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(|error| at(path, error))?;
     let until = std::time::Instant::now() + PATIENCE;
     loop {
         match file.try_lock() {
@@ -58,10 +72,7 @@ pub fn hold(path: &Path) -> Result<Held, String> {
             Err(TryLockError::Error(error)) => return Err(at(path, error)),
         }
     }
-    let since_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-    let text = format!("{} {since_ms}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).and_then(|()| file.flush()).map_err(|error| at(path, error))?;
-    Ok(Held { _file: file })
+    Ok(Held { file, path: path.to_owned() })
 }
 
 /// The process that holds the file at `path`; `None` if none does, or there is no file.
@@ -102,7 +113,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         assert_eq!(running(&path), Ok(None));
-        let held = hold(&path).unwrap();
+        let mut held = hold(&path).unwrap();
+        held.say().unwrap();
         let found = running(&path).unwrap().unwrap();
         assert_eq!(found.pid, std::process::id() as i32);
         assert!(hold(&path).unwrap_err().contains(&format!("process {} runs already", found.pid)));
