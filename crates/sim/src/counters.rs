@@ -57,10 +57,13 @@ impl World<'_> {
         Some(execution)
     }
 
-    /// As [`World::run_at`], what is told at once; who would have to wait gives up.
+    /// As [`World::run_at`], what is told at once; who would have to wait gives up. A leader tells nobody what its group has not agreed on.
     fn see_at(&mut self, server: ServerIndex, operation: Operation) -> Option<Outcome> {
         match self.run_at(server, operation)? {
-            Execution::Done { outcome, .. } => Some(outcome),
+            Execution::Done { outcome, after } => {
+                let durable = self.servers[server].node.as_ref()?.look().durable();
+                (!self.plan.has_replicas() || after <= durable).then_some(outcome)
+            }
             Execution::Waiting(op) => {
                 self.awaited.remove(&(server, op));
                 if let Some(node) = &mut self.servers[server].node {
@@ -158,6 +161,8 @@ impl World<'_> {
                 Some(Outcome::Failed(Refusal::Busy(_) | Refusal::Timeout(_))) | None => true,
                 // Its clock is behind what it has read of others.
                 Some(Outcome::Failed(Refusal::Session(_))) => true,
+                // Another one has come to lead, and what became of it is not known.
+                Some(Outcome::Failed(Refusal::Storage(_))) => self.plan.has_replicas(),
                 Some(_) => false,
             };
             if !goes_on {
