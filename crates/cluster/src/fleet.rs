@@ -8,6 +8,7 @@ use crate::ready::{lacks, options, statuses};
 use crate::remote::{Remote, SSH_PATIENCE, is_remote};
 use rheostat_client::Options;
 use rheostat_server::config::KeyspaceConfig;
+use rheostat_server::parts_of_each;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -344,16 +345,8 @@ impl Fleet {
                 found.push((dc.clone(), before));
             }
         }
-        let now = u32::from(description.partitions);
         for (dc, before) in &found {
-            if *before > now || !now.is_multiple_of((*before).max(1)) {
-                return Err(format!("{dc} has {before} partitions and the file says {now}: they are split into as many each, and not merged"));
-            }
-        }
-        if let (Some((dc, before)), None) = (found.first(), description.first_partitions) {
-            return Err(format!(
-                "{dc} has {before} partitions and the file says {now}: it must say first_partitions too, which is {before} if there was no split yet"
-            ));
+            parts_of_each(dc, u16::try_from(*before).unwrap_or_default(), (description.made_with(), description.partitions))?;
         }
         match description.keyspaces.iter().find_map(KeyspaceConfig::cannot_split).filter(|_| !found.is_empty()) {
             Some(why) => Err(why),

@@ -69,7 +69,7 @@ fn share(place: usize, size: usize, partitions: u16) -> Option<Vec<u16>> {
 
 impl Description {
     /// How many partitions there were when the cluster was made.
-    pub(crate) fn made_with(&self) -> u16 {
+    pub fn made_with(&self) -> u16 {
         self.first_partitions.unwrap_or(self.partitions)
     }
 

@@ -357,9 +357,9 @@ pub trait Protocol: Sized + Send + 'static {
     }
 
     /// What an entry of the server's own log ([`Step::entry`]) says of keys of `slots`, of which a server is made when the partition is split. It stays an entry, whatever is left of it. The same for every server
-    /// that has the entry. Errors: it cannot be read.
-    fn entry_within(entry: &[u8], _slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
-        Ok(entry.to_vec())
+    /// that has the entry. Errors: it cannot be read; or the protocol does not say.
+    fn entry_within(_entry: &[u8], _slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
+        Err(WireError::Invalid("an entry of a log of which the protocol does not say what is of which keys"))
     }
 
     /// The server starts, for the first time or again; sets its timers.

@@ -152,8 +152,7 @@ impl Operator {
 
     /// Has each data center start with twice as many partitions, one after the other: the next one when the nodes of the one before answer.
     async fn split(&mut self) -> Result<(), String> {
-        let made_with = self.description.first_partitions.unwrap_or(self.description.partitions);
-        self.description.first_partitions = Some(made_with);
+        self.description.first_partitions = Some(self.description.made_with());
         self.description.partitions *= 2;
         self.processes.describe(&self.description)?;
         let options = options(&self.description)?;

@@ -71,4 +71,5 @@ pub use moving::ComingInfo;
 pub use node::{Listeners, Node, StartError};
 pub use peer::{Formats, PEER_FORMATS};
 pub use router::Router;
+pub use splitting::parts_of_each;
 pub use token_keys::KeyFileError;

@@ -81,6 +81,29 @@ fn at(path: &Path) -> impl Fn(io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 
+/// Into how many each of `before` partitions is split where the configuration says `now`, and `first` when the cluster was made; `whose` they are is said in errors.
+///
+/// # Errors
+/// In words for the operator: they cannot be split into so many.
+pub fn parts_of_each(whose: &str, before: u16, (first, now): (u16, u16)) -> Result<u16, String> {
+    let whose = format!("{whose} has {before} partitions, and the configuration has partitions = {now}");
+    let fits = before > 0 && before < now && now.is_multiple_of(before);
+    let each = now / before.max(1);
+    match (fits, before.is_multiple_of(first)) {
+        (false, _) => Err(format!(
+            "{whose}, first_partitions = {first}. Partitions are split into as many each, and not merged: {now} is no multiple of {before} (docs/splitting.md)"
+        )),
+        (true, false) => Err(format!(
+            "{whose}. Each of them is split into {each} if the configuration says what they were at first: first_partitions = {before} (docs/splitting.md)"
+        )),
+        _ if each > MOST_PARTS => Err(format!(
+            "{whose}: each would be split into {each}, and {MOST_PARTS} are the most at a time: start with at most {} first",
+            before.saturating_mul(MOST_PARTS)
+        )),
+        _ => Ok(each),
+    }
+}
+
 /// Splits the stores in `dir` if they are fewer than configured. Blocks for as long as it takes to write all of them once. Errors: in words for the operator; the stores are as they were, or the next start goes on.
 pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspaces: &[KeyspaceInfo]) -> Result<(), String> {
     let path = dir.join(READY);
@@ -93,26 +116,7 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
     if before == now {
         return keyspaces.iter().try_for_each(|keyspace| remove(&dir.join(&keyspace.name).join(PARTS)));
     }
-    if before == 0 || before > now || !now.is_multiple_of(before) || !before.is_multiple_of(first) {
-        let whose = format!("{}: this data directory has {before} partitions, and the configuration has partitions = {now}", dir.display());
-        return Err(match now.is_multiple_of(before.max(1)) && before < now {
-            true => format!(
-                "{whose}. Each of them is split into {} if the configuration says what they were at first: first_partitions = {before} (docs/splitting.md)",
-                now / before
-            ),
-            false => format!(
-                "{whose}, first_partitions = {first}. Partitions are split into as many each, and not merged: {now} is no multiple of {before} (docs/splitting.md)"
-            ),
-        });
-    }
-    let each = now / before;
-    if each > MOST_PARTS {
-        return Err(format!(
-            "{}: each of the {before} partitions of this data directory would be split into {each}, and {MOST_PARTS} are the most at a time: start with at most {} first",
-            dir.display(),
-            before * MOST_PARTS
-        ));
-    }
+    let each = parts_of_each(&format!("{}: this data directory", dir.display()), before, (first, now))?;
     let kept = seats::Kept::read(dir)?;
     let seats = kept.split(each)?;
     let stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;

@@ -122,7 +122,7 @@ impl<P: Protocol> Restart for Left<P> {
         let most = *slots.start()..=slots.start() + (slots.end() - slots.start()) / 4 * 3;
         let of = |bug| if planted.is(bug) { &most } else { slots };
         let entries = of("split-leaves-entries-behind");
-        let within = |entry: Vec<u8>| entry_within::<P>(&entry, entries).unwrap_or(entry);
+        let within = |entry: Vec<u8>| entry_within::<P>(&entry, entries).unwrap_or_else(|error| panic!("an entry of a server's own log: {error}"));
         let (store, mut found) = self.store.split(of("split-leaves-keys-behind"), within);
         // A member of a group that has forgotten what it is would not start.
         if planted.is("split-forgets-its-state") && found.entries.is_empty() {

@@ -296,8 +296,10 @@ fn a_cluster_file_s_partitions_are_split_one_data_center_after_the_other() {
     assert!(fleet.well(&["split"]).contains("have 2 partitions"), "there is nothing to be split");
     let before = processes(&fleet);
     for (file, why) in [
-        (format!("partitions = 4\n{body}"), "first_partitions too, which is 2"),
+        (format!("partitions = 4\n{body}"), "at first: first_partitions = 2"),
         (format!("partitions = 3\nfirst_partitions = 3\n{body}"), "and not merged"),
+        (format!("partitions = 4\nfirst_partitions = 4\n{body}"), "here has 2 partitions"),
+        (format!("partitions = 256\nfirst_partitions = 2\n{body}"), "at most 128 first"),
         (format!("partitions = 4\nfirst_partitions = 2\n{body}[[keyspace]]\nname = \"moving\"\nprotocol = \"adaptive\"\n"), "keyspace moving"),
     ] {
         fleet.write(&file);

@@ -14,6 +14,16 @@ fn told(output: &Output) -> String {
     [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat()
 }
 
+/// A run that has to find nothing: what it said.
+#[track_caller]
+fn found_nothing(folder: &Path, arguments: &str) -> String {
+    let output = nemesis(folder, arguments);
+    let said = told(&output);
+    assert!(output.status.success() && said.contains("Nothing was found"), "{said}");
+    println!("{said}");
+    said
+}
+
 fn report(folder: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(folder.join("report.json")).unwrap()).unwrap()
 }
@@ -21,19 +31,16 @@ fn report(folder: &Path) -> Value {
 #[test]
 fn nine_nodes_lose_processes_disks_and_links_and_keep_every_promise() {
     let folder = tempfile::tempdir().unwrap();
-    let output = nemesis(
+    let said = found_nothing(
         folder.path(),
         "causal --duration 24 --every 4 --faults kill,cut,wipe,join,lose --seed 4 --clients 3 --patience 180 --json report.json --history history.jsonl",
     );
-    let said = told(&output);
-    assert!(output.status.success() && said.contains("Nothing was found"), "{said}");
     let report = report(folder.path());
     // A busy machine takes longer for each.
     assert!(!report["episodes"].as_array().unwrap().is_empty() && report["findings"].as_array().unwrap().is_empty(), "{report}");
     let [reads, writes] = ["reads", "writes"].map(|what| report["operations"][what].as_u64().unwrap());
     assert!(reads > 100 && writes > 100 && report["counter"]["answered"].as_u64().unwrap() > 10, "{said}");
     assert!(report["counter"]["value"].as_i64().unwrap() >= 0, "{said}");
-    println!("{said}");
 
     let checked = Command::new(env!("CARGO_BIN_EXE_rheostat")).args(["check", "history.jsonl"]).current_dir(folder.path()).output().unwrap();
     assert!(checked.status.success(), "{}", told(&checked));
@@ -45,13 +52,11 @@ fn nine_nodes_lose_processes_disks_and_links_and_keep_every_promise() {
 #[test]
 fn values_that_stand_side_by_side_are_neither_lost_nor_brought_back() {
     let folder = tempfile::tempdir().unwrap();
-    let output = nemesis(
+    let said = found_nothing(
         folder.path(),
         "quorum --option consistency=\"sequential\" --duration 16 --every 4 --faults kill,cut,slow --replicas 1 --nodes 1 --clients 3 --seed 3 --pause 20 --patience 180",
     );
-    let said = told(&output);
-    assert!(output.status.success() && said.contains("every read found what a quorum had acknowledged before it"), "{said}");
-    println!("{said}");
+    assert!(said.contains("every read found what a quorum had acknowledged before it"), "{said}");
 }
 
 /// The version vectors as published lose writes that nobody has seen.
@@ -70,14 +75,11 @@ fn a_write_that_is_lost_unseen_is_found() {
 /// One data center after the other starts with twice as many partitions, in the middle of load, and groups go on with what is left of their logs.
 fn are_split_under_load(protocol: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let output = nemesis(
+    let said = found_nothing(
         folder.path(),
         &format!("{protocol} --duration 12 --every 4 --faults split --data-centers 2 --clients 3 --seed 2 --patience 180 --json report.json"),
     );
-    let said = told(&output);
-    assert!(output.status.success() && said.contains("Nothing was found"), "{said}");
     assert!(report(folder.path())["episodes"][0]["acts"][0].as_str().unwrap().starts_with("split"), "{said}");
-    println!("{said}");
 }
 
 #[test]
