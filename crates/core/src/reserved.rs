@@ -45,6 +45,11 @@ pub fn is_reserved(key: &[u8]) -> bool {
     key.starts_with(&PREFIX)
 }
 
+/// Whether `key` is one of those that stand beside no key: the key does not tell in which partition it lies.
+pub fn is_of_the_server(key: &[u8]) -> bool {
+    Reserved::parse(key).is_some_and(|reserved| reserved.kind == OF_THE_SERVER)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! Redis Cluster's hash slots: CRC16 (XMODEM) of the key, or of its hash tag, modulo 16384.
 
 use crate::ids::PartitionId;
-use crate::reserved::{OF_THE_SERVER, Reserved};
+use crate::reserved::{Reserved, is_of_the_server};
 use std::ops::RangeInclusive;
 
 /// Number of hash slots.
@@ -55,7 +55,7 @@ pub fn slots_of(partition: PartitionId, partitions: u16) -> (u16, u16) {
 
 /// Whether a server to which `slots` belong has `key`: it is of one of them, or stands beside no key.
 pub fn belongs(key: &[u8], slots: &RangeInclusive<u16>) -> bool {
-    Reserved::parse(key).is_some_and(|reserved| reserved.kind == OF_THE_SERVER) || slots.contains(&slot(key))
+    is_of_the_server(key) || slots.contains(&slot(key))
 }
 
 /// The place of `key` in a walk over the keys of its slot: a 32-bit hash, unkeyed, the same for ever, since cursors outlive restarts. Eight bytes at a time are multiplied to 128 bits and

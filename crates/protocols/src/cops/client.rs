@@ -5,6 +5,7 @@ use crate::change;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
 use rheostat_core::operation::Outcome;
 use rheostat_core::protocol::{Call, Client};
+use rheostat_core::reserved::is_of_the_server;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ pub struct CopsClient {
     /// different ones.
     pub home: Option<DcId>,
     /// What has been read and written, and what that depends on, but for what is old; oldest first, and whether it is in the past of no other
-    /// one here. Paper: context.
+    /// one here. Nothing that a server keeps of itself: its key does not tell which partition can be asked for it. Paper: context.
     pub context: BTreeMap<(VersionId, Key), bool>,
     /// Per data center, the newest dependency that was collected; all of its past was collected with it (D1).
     pub floor: TimestampVector,
@@ -44,18 +45,31 @@ impl CopsClient {
     }
 
     fn add(&mut self, key: &Key, id: VersionId, nearest: bool) {
+        if is_of_the_server(key) {
+            return;
+        }
         *self.context.entry((id, key.clone())).or_insert(nearest) &= nearest;
     }
 
     /// The client has read `seen`.
     fn read(&mut self, Seen { key, id, meta }: &Seen) {
         self.floor.join(&meta.floor);
+        // In the place of what is not remembered itself stands its past.
+        let stands_for_it = std::iter::once(key).chain(meta.together.iter()).any(|key| !is_of_the_server(key));
         for dependency in meta.dependencies.iter() {
-            self.add(&dependency.key, dependency.id, false);
+            self.add(&dependency.key, dependency.id, dependency.nearest && !stands_for_it);
         }
         for key in std::iter::once(key).chain(meta.together.iter()) {
             self.add(key, *id, true);
         }
+    }
+
+    /// The client has written `keys` by version `id`, which depends on the whole context, and stands for it from now on.
+    fn wrote(&mut self, keys: &[Key], id: VersionId) {
+        if keys.iter().any(|key| !is_of_the_server(key)) {
+            self.context.values_mut().for_each(|nearest| *nearest = false);
+        }
+        keys.iter().for_each(|key| self.add(key, id, true));
     }
 
     /// Moves what is stable and not newer than `collect` from the context to the floor, oldest first, so that of everything collected the past is
@@ -92,12 +106,10 @@ impl Client for CopsClient {
                 seen.iter().for_each(|seen| self.read(seen));
             }
             if let Answer::Written(id) = &answer {
-                // The version depends on the whole context, and stands for it from now on.
                 if planted.is("context-cleared-at-put") {
                     self.context.clear();
                 }
-                self.context.values_mut().for_each(|nearest| *nearest = false);
-                written.iter().for_each(|key| self.add(key, *id, true));
+                self.wrote(&written, *id);
             }
             self.collect(collect);
         }

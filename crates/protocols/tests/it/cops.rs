@@ -6,7 +6,9 @@ use rheostat_clock::DcId;
 use rheostat_core::ids::{PartitionId, Place, ServerId};
 use rheostat_core::operation::{Change, Dial, Expiry, Operation, Outcome, SetCondition};
 use rheostat_core::protocol::{Departure, Effect, EffectOf, Protocol};
+use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
 use rheostat_core::session::Session;
+use rheostat_core::slots::partition_of;
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
 use rheostat_protocols::cops::{Cops, CopsClient, Message};
@@ -245,6 +247,32 @@ fn keys_that_were_written_together_are_depended_on_together() {
     assert_eq!(desk.get(0, &mut session, &x).as_deref(), Some("v"));
     let keys: Vec<Key> = client(&session).dependencies().into_iter().map(|dependency| dependency.key).collect();
     assert_eq!(keys, [x.min(y.clone()), y.max(key("x", 0, 1))]);
+}
+
+/// What a server keeps of itself lies in a partition that its key does not tell, so nobody could be asked for it. Who has seen it depends on its past; else a partition that has no such version
+/// would say that it is shown there, and what depends on it would come before its causes.
+#[test]
+fn what_a_server_keeps_of_itself_is_depended_on_by_its_past() {
+    let place = Place { server: server(0, 1), data_centers: 2, partitions: 2, first_partitions: 2, replicas: 1 };
+    let mut alone = Alone::<Cops>::new(place, "");
+    let (x, y) = (key("x", 1, 2), key("y", 1, 2));
+    let own: Key = Reserved { kind: OF_THE_SERVER, number: 0, of: b"" }.to_key();
+    assert_ne!(partition_of(&own, 2), PartitionId(1));
+    let nearest = |session: &Session| -> Vec<(Key, bool)> {
+        client(session).dependencies().into_iter().map(|dependency| (dependency.key, dependency.nearest)).collect()
+    };
+    let (mut writer, mut reader) = (alone.session(), alone.session());
+    alone.put(&mut writer, &x, "1");
+    alone.put(&mut writer, &own, "a");
+    assert_eq!(nearest(&writer), [(x.clone(), true)], "written alone");
+    alone.get(&mut reader, &own);
+    assert_eq!(nearest(&reader), [(x.clone(), true)], "read");
+    // Written with something else, which stands for its past.
+    let item = |key: &Key| Item { key: key.clone(), value: Some((*b"v").into()), expires_ms: 0 };
+    alone.run(&mut writer, Operation::Put { items: [item(&own), item(&y)].into_iter().collect(), dial: Dial::default() });
+    assert_eq!(nearest(&writer), [(x.clone(), false), (y.clone(), true)], "written beside another");
+    alone.get(&mut reader, &own);
+    assert_eq!(nearest(&reader), [(x, false), (y, true)], "read beside another");
 }
 
 /// What is stable with all of its past lets older versions go, tombstones too.
