@@ -226,7 +226,7 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report,
     let mut processes = Processes::start(&description, first, &options.folder).await?;
     processes.ready(options.patience).await?;
     processes.set_program(&options.program);
-    let mut operator = Operator { processes, program: options.program.clone(), description, patience: options.patience };
+    let mut operator = Operator { processes, program: options.program.clone(), description, patience: options.patience, repeated: Vec::new() };
     let addresses = addresses(&operator, names.len());
     begin_counter(&addresses, options.patience).await?;
     say(&format!("{} nodes run and serve; {} clients", operator.processes.nodes.len(), (options.clients + 1) * names.len()));
@@ -242,6 +242,7 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report,
             break;
         }
         tokio::time::sleep_until(at).await;
+        world.told();
         let from_us = lock(&world.recorder).now_us();
         let acts: Vec<String> = episode.acts.iter().map(|(_, act)| options.words(act)).collect();
         for act in &acts {
@@ -254,7 +255,9 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report,
             let _ = world.gone.set(Gone { dc: *dc, from_us });
         }
         let done = operator.run(&episode).await;
-        happened.push(Happened { from_us, to_us: lock(&world.recorder).now_us(), acts, silence_ms: Vec::new() });
+        let repeated = std::mem::take(&mut operator.repeated);
+        let told = world.told();
+        happened.push(Happened { from_us, to_us: lock(&world.recorder).now_us(), acts, silence_ms: Vec::new(), repeated, told });
         if let Err(why) = done {
             say(&format!("{:6.1} s  FOUND: {why}", began.elapsed().as_secs_f64()));
             world.find(why);

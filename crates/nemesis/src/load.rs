@@ -11,6 +11,7 @@ use rheostat_core::operation::Level;
 use rheostat_core::protocol::Span;
 use rheostat_core::random::Random;
 use rheostat_protocols::registry::ProtocolInfo;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,6 +30,10 @@ const HOT: usize = 12;
 
 /// For how long, in seconds.
 const HOT_SECONDS: u64 = 15;
+
+/// Characters of a reason that are kept, and how many different ones of a data center.
+const LONGEST_REASON: usize = 200;
+const MOST_REASONS: usize = 100;
 
 /// Findings that are kept.
 const MOST_FINDINGS: usize = 20;
@@ -102,6 +107,8 @@ pub(crate) struct World {
     /// What is recorded besides, where values stand side by side.
     pub(crate) beside: Mutex<SiblingHistory>,
     pub(crate) done: AtomicBool,
+    /// By data center: what operations on keys that failed were told, and how often, since somebody last asked.
+    told: Mutex<Vec<BTreeMap<String, usize>>>,
     /// What must not be.
     pub(crate) findings: Mutex<Vec<String>>,
     /// Sessions that were refused when they went on, and begun anew.
@@ -142,6 +149,7 @@ impl World {
             tally: Mutex::default(),
             beside: Mutex::default(),
             done: AtomicBool::new(false),
+            told: Mutex::default(),
             findings: Mutex::default(),
             refused_sessions: AtomicU64::new(0),
             moves: AtomicU64::new(0),
@@ -165,6 +173,23 @@ impl World {
         if findings.len() < MOST_FINDINGS && !findings.contains(&what) {
             findings.push(what);
         }
+    }
+
+    /// Keeps what an operation in data center `dc` was told.
+    fn tell(&self, dc: usize, why: &Error) {
+        let mut told = lock(&self.told);
+        let there = self.data_centers.len();
+        told.resize(there, BTreeMap::new());
+        let why: String = why.to_string().chars().take(LONGEST_REASON).collect();
+        if told[dc].len() < MOST_REASONS || told[dc].contains_key(&why) {
+            *told[dc].entry(why).or_default() += 1;
+        }
+    }
+
+    /// By data center: what most operations were told that failed there since this was last asked.
+    pub(crate) fn told(&self) -> Vec<Option<(String, usize)>> {
+        let told = std::mem::take(&mut *lock(&self.told));
+        told.into_iter().map(|there| there.into_iter().max_by_key(|(_, times)| *times)).collect()
     }
 
     pub(crate) fn is_gone(&self, dc: usize) -> bool {
@@ -226,6 +251,9 @@ pub(crate) async fn use_keys(world: &World, home: usize, number: usize, seed: u6
     let Some(mut session) = user.go_on(None).await else { return };
     while !world.is_done() {
         let failed = user.operate(&mut session).await;
+        if let Some(why) = &failed {
+            world.tell(user.dc, why);
+        }
         let moves = user.random.chance(1, 300) && user.moves();
         let keeps_session = !matches!(failed, Some(Error::Token(_)));
         if moves || matches!(failed, Some(Error::Unreachable(_) | Error::Timeout(_) | Error::Server(_) | Error::Token(_))) {

@@ -27,6 +27,8 @@ pub(crate) struct Operator {
     pub(crate) description: Description,
     /// How long a node may take until it serves again.
     pub(crate) patience: Duration,
+    /// Commands that had to be given more than once since somebody last asked, in words.
+    pub(crate) repeated: Vec<String>,
 }
 
 /// A part of an act.
@@ -203,7 +205,7 @@ impl Operator {
     }
 
     /// Moves a server of data center `dc` to a node there that has none of its partition; `number` chooses.
-    async fn move_one(&self, dc: usize, number: u64) -> Result<(), String> {
+    async fn move_one(&mut self, dc: usize, number: u64) -> Result<(), String> {
         let name = self.data_center(dc);
         let said = self.ctl(&["--json", "seats"]).await?;
         let seats: Vec<Value> = serde_json::from_str(&said).map_err(|error| format!("ctl seats: {error}"))?;
@@ -221,7 +223,8 @@ impl Operator {
             .collect();
         let (partition, from, to) =
             *moves.get((number % moves.len().max(1) as u64) as usize).ok_or_else(|| format!("nothing can move in {name}: {said}"))?;
-        self.again(&["seats", "move", KEYSPACE, &partition.to_string(), from, to]).await
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.again(&["seats", "move", KEYSPACE, &partition.to_string(), &from, &to]).await
     }
 
     fn data_center(&self, dc: usize) -> String {
@@ -234,13 +237,23 @@ impl Operator {
     }
 
     /// A command that is safe to repeat, until it succeeds.
-    async fn again(&self, arguments: &[&str]) -> Result<(), String> {
-        let until = Instant::now() + self.patience;
+    async fn again(&mut self, arguments: &[&str]) -> Result<(), String> {
+        let (began, mut failed, mut last) = (Instant::now(), 0, String::new());
         loop {
-            match self.ctl(arguments).await {
-                Err(why) if Instant::now() >= until => return Err(why),
-                Err(_) => tokio::time::sleep(PAUSE).await,
-                done => return done.map(drop),
+            let done = self.ctl(arguments).await;
+            let waited = began.elapsed();
+            match done {
+                Err(why) if waited >= self.patience => return Err(why),
+                Err(why) => {
+                    (failed, last) = (failed + 1, why);
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(_) => {
+                    if failed > 0 {
+                        self.repeated.push(format!("failed {failed} times in {:.1} s, the last time as {last}", waited.as_secs_f64()));
+                    }
+                    return Ok(());
+                }
             }
         }
     }

@@ -18,6 +18,10 @@ pub struct Happened {
     pub acts: Vec<String>,
     /// By data center: the longest time in it in which no operation was answered there, in milliseconds.
     pub silence_ms: Vec<u64>,
+    /// Commands that had to be given more than once, in words.
+    pub repeated: Vec<String>,
+    /// By data center: what most operations that failed there were told, and how many they were.
+    pub told: Vec<Option<(String, usize)>>,
 }
 
 /// How operations of keys ended.
@@ -86,6 +90,9 @@ pub struct Report {
     pub history: PathBuf,
 }
 
+/// A silence that is explained by what was told in it, in milliseconds: longer than an operation may take.
+const LONG_MS: u64 = 2500;
+
 /// The longest time from `from_us` to `to_us` in which no operation was answered in data center `dc`, in milliseconds.
 pub fn silence_ms(history: &History, dc: usize, from_us: u64, to_us: u64) -> u64 {
     let there = history.events.iter().filter(|event| event.dc == DcId(dc as u8) && event.outcome != Outcome::Failed);
@@ -104,8 +111,7 @@ impl Report {
     /// As JSON.
     pub fn json(&self) -> Value {
         let seconds = |us: u64| us as f64 / 1e6;
-        let episode =
-            |one: &Happened| json!({ "from_s": seconds(one.from_us), "to_s": seconds(one.to_us), "acts": one.acts, "silence_ms": one.silence_ms });
+        let episode = |one: &Happened| json!({ "from_s": seconds(one.from_us), "to_s": seconds(one.to_us), "acts": one.acts, "silence_ms": one.silence_ms, "repeated": one.repeated, "told": one.told });
         let Counts { reads, writes, failed, unknown } = self.counts;
         let Counter { answered, refused, value } = self.counter;
         json!({
@@ -133,6 +139,14 @@ impl fmt::Display for Report {
                 silent.join(" "),
                 one.acts.join("; ")
             )?;
+            for command in &one.repeated {
+                writeln!(f, "            a command {command}")?;
+            }
+            for (dc, told) in one.told.iter().enumerate() {
+                if let Some((why, times)) = told.as_ref().filter(|_| one.silence_ms.get(dc).is_some_and(|ms| *ms > LONG_MS)) {
+                    writeln!(f, "            {}: {times} times \"{why}\"", self.data_centers[dc])?;
+                }
+            }
         }
         let Counts { reads, writes, failed, unknown } = self.counts;
         writeln!(
