@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The nodes of `description` as processes, with their data in `folder`, and their gRPC addresses.
+/// The nodes of `description` as processes that serve and are connected with each other, with their data in `folder`, and their gRPC addresses.
 pub async fn start(description: &Description, folder: &Path) -> (Processes, Vec<String>) {
     let program = Path::new(env!("CARGO_BIN_EXE_rheostat"));
-    let nodes = Processes::start(description, program, folder).await.unwrap_or_else(|why| panic!("{why}"));
+    let mut nodes = Processes::start(description, program, folder).await.unwrap_or_else(|why| panic!("{why}"));
+    nodes.ready(PATIENCE).await.unwrap_or_else(|why| panic!("{why}"));
     let addresses = nodes.nodes.iter().map(|node| node.address(node.ports.grpc)).collect();
     (nodes, addresses)
 }
