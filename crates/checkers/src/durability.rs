@@ -2,7 +2,8 @@
 //!
 //! - In the end each data center has, of each key, at least every acknowledged write; except those that the history says
 //!   may be lost ([`History::lost_allowed`]). A key may be absent if a delete at least as great exists.
-//! - Once a delete is in a session's causal past, a read of level causal never returns a smaller version's value.
+//! - Once a delete is in a session's causal past, a read of level causal never returns a smaller version's value. Where sessions are
+//!   promised nothing, since a server may forget what it has shown, they can see the older value until the delete comes again.
 //!
 //! The final state may be read in several rounds, before and after tombstones are collected: each must hold.
 
@@ -18,13 +19,16 @@ use crate::written::{Index, Rank};
 ///
 /// The first violation.
 pub fn check(history: &History) -> Result<Report, Violation> {
-    check_past(&CausalPast::of(&Index::of(history)?, Memory::Causal)?)
+    check_past(&CausalPast::of(&Index::of(history)?, Memory::Causal)?, true)
 }
 
-pub(crate) fn check_past(past: &CausalPast<'_, '_>) -> Result<Report, Violation> {
+/// With `sessions`, sessions are promised something.
+pub(crate) fn check_past(past: &CausalPast<'_, '_>, sessions: bool) -> Result<Report, Violation> {
     require_finals(past.index)?;
     let mut report = Report::new(Promise::Durability);
-    check_resurrected(past, &mut report)?;
+    if sessions {
+        check_resurrected(past, &mut report)?;
+    }
     check_final(past.index, &mut report)?;
     Ok(report)
 }

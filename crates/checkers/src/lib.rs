@@ -211,7 +211,7 @@ pub fn check_all(history: &History, promises: &Promises) -> Result<Summary, Viol
             reports.extend(sessions::check_all(&index, &past)?);
         }
         if promises.durability {
-            reports.push(durability::check_past(&past)?);
+            reports.push(durability::check_past(&past, promises.causal || promises.sessions)?);
         }
     }
     if promises.linearizable {
