@@ -3,7 +3,7 @@
 //! checkers of their levels, nothing acknowledged may be lost, and while a node is down every partition is served on.
 
 use super::recorder::{DATA_CENTERS, Recorder, key_name, observation, observed, version_id};
-use super::support::{PATIENCE, connect, keyspace, start};
+use super::support::{PATIENCE, connect, keyspace, start, until};
 use rheostat_checkers::history::{Action, Condition as Expected, Event, KeyId, Observation, Outcome, SessionId, WriteItem};
 use rheostat_checkers::{Promises, check_all};
 use rheostat_client::{Client, Condition, Put, Session, v1};
@@ -166,6 +166,11 @@ fn answered(recorder: &Mutex<Recorder>, from_us: u64, until_us: u64) -> usize {
     recorder.builder.events().iter().filter(during).filter(|event| event.outcome != Outcome::Failed).count()
 }
 
+/// How many of the events are writes that were acknowledged.
+fn acknowledged(events: &[Event]) -> usize {
+    events.iter().filter(|event| matches!(event.outcome, Outcome::Written(_) | Outcome::Changed { applied: true, .. })).count()
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn leaders_killed_under_load_take_nothing_with_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -210,8 +215,8 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
         pause(1200).await;
         if killed < 3 {
             for (keyspace, recorder) in &recorders {
-                let served = answered(recorder, from_us, now_us());
-                assert!(served > 10, "{keyspace}: with node {killed} down, {served} operations were answered where it was");
+                let what = format!("{keyspace}: with node {killed} down, hardly an operation is answered where it was");
+                until(&what, || answered(recorder, from_us, now_us()) > 10).await;
             }
         }
         nodes.restart(killed).unwrap();
@@ -222,6 +227,9 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
     pause(1000).await;
     nodes.signal(stopped, Signal::CONT).unwrap();
     pause(1000).await;
+    for (keyspace, recorder) in &recorders {
+        until(&format!("{keyspace}: hardly a write is acknowledged"), || acknowledged(recorder.lock().unwrap().builder.events()) > 150).await;
+    }
     done.store(true, Ordering::Relaxed);
     for worker in workers {
         worker.await.expect("a client ended in panic");
@@ -244,9 +252,7 @@ async fn leaders_killed_under_load_take_nothing_with_them() {
             }
         }
         let history = recorder.builder.finish().expect("a well-formed history");
-        let written = |event: &&Event| matches!(event.outcome, Outcome::Written(_) | Outcome::Changed { applied: true, .. });
-        let acknowledged = history.events.iter().filter(written).count();
-        assert!(acknowledged > 150, "{keyspace}: only {acknowledged} writes were acknowledged: the run shows nothing");
+        let acknowledged = acknowledged(&history.events);
         let summary = match check_all(&history, &promises) {
             Ok(summary) => summary,
             Err(violation) => {

@@ -2,7 +2,7 @@
 //! something fails, and lose nothing.
 
 use super::control::{ctl, json, told};
-use super::support::{PATIENCE, connect, keyspace, start};
+use super::support::{PATIENCE, connect, keyspace, start, until};
 use rheostat_client::{Error, Session};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
@@ -48,14 +48,6 @@ fn counts(address: &str) -> Option<BTreeMap<String, usize>> {
         *counts.entry(seat["node"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     Some(counts)
-}
-
-async fn until(what: &str, holds: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 fn every_group_is_led(address: &str) -> bool {
@@ -184,6 +176,9 @@ async fn servers_move_while_clients_go_on_and_nothing_is_lost() {
     nodes.restart(0).unwrap();
     until("a-1 has let go", || stores(folder.path(), "a-1") == 0).await;
     until("nothing is wrong", || ctl(at, &["status"]).status.success()).await;
+    // However slow the machine is, most requests need no second try.
+    let (asked_for, again) = (|| count.load(Ordering::Relaxed), || retried.load(Ordering::Relaxed));
+    until("many requests are answered at once", || asked_for() > 300 && again() * 10 < asked_for()).await;
     done.store(true, Ordering::Relaxed);
     let mut written = BTreeMap::new();
     for worker in workers {
@@ -191,9 +186,7 @@ async fn servers_move_while_clients_go_on_and_nothing_is_lost() {
         assert_eq!(failed, Vec::<String>::new());
         written.extend(last);
     }
-    let (count, retried) = (count.load(Ordering::Relaxed), retried.load(Ordering::Relaxed));
-    println!("{count} requests, {retried} of them tried once more");
-    assert!(count > 300 && retried * 10 < count, "{count} requests, {retried} of them tried once more");
+    println!("{} requests, {} of them tried once more", asked_for(), again());
 
     // Those that have come count: without another one of the first nodes, a majority has everything.
     until("every group has a leader", || every_group_is_led(at)).await;

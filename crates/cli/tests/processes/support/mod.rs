@@ -34,3 +34,12 @@ pub async fn connect(address: &str) -> Client {
         }
     }
 }
+
+/// Lets time pass until `holds`.
+pub async fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
