@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(crate) const KEYSPACE: &str = "default";
 
 /// How long an operation may take.
-const DEADLINE: Duration = Duration::from_secs(2);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 
 /// After a failed operation a client waits so long.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);

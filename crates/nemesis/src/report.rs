@@ -1,5 +1,6 @@
 //! What came of a run.
 
+use crate::load::DEADLINE;
 use rheostat_checkers::History;
 use rheostat_checkers::history::{Action, Outcome};
 use rheostat_core::DcId;
@@ -90,9 +91,6 @@ pub struct Report {
     pub history: PathBuf,
 }
 
-/// A silence that is explained by what was told in it, in milliseconds: longer than an operation may take.
-const LONG_MS: u64 = 2500;
-
 /// The longest time from `from_us` to `to_us` in which no operation was answered in data center `dc`, in milliseconds.
 pub fn silence_ms(history: &History, dc: usize, from_us: u64, to_us: u64) -> u64 {
     let there = history.events.iter().filter(|event| event.dc == DcId(dc as u8) && event.outcome != Outcome::Failed);
@@ -111,7 +109,13 @@ impl Report {
     /// As JSON.
     pub fn json(&self) -> Value {
         let seconds = |us: u64| us as f64 / 1e6;
-        let episode = |one: &Happened| json!({ "from_s": seconds(one.from_us), "to_s": seconds(one.to_us), "acts": one.acts, "silence_ms": one.silence_ms, "repeated": one.repeated, "told": one.told });
+        let told = |most: &Option<(String, usize)>| most.as_ref().map(|(why, times)| json!({ "why": why, "times": times }));
+        let episode = |one: &Happened| {
+            json!({
+                "from_s": seconds(one.from_us), "to_s": seconds(one.to_us), "acts": one.acts, "silence_ms": one.silence_ms, "repeated": one.repeated,
+                "told": one.told.iter().map(told).collect::<Vec<_>>(),
+            })
+        };
         let Counts { reads, writes, failed, unknown } = self.counts;
         let Counter { answered, refused, value } = self.counter;
         json!({
@@ -143,7 +147,8 @@ impl fmt::Display for Report {
                 writeln!(f, "            a command {command}")?;
             }
             for (dc, told) in one.told.iter().enumerate() {
-                if let Some((why, times)) = told.as_ref().filter(|_| one.silence_ms.get(dc).is_some_and(|ms| *ms > LONG_MS)) {
+                if let Some((why, times)) = told.as_ref().filter(|_| one.silence_ms.get(dc).is_some_and(|ms| u128::from(*ms) > DEADLINE.as_millis()))
+                {
                     writeln!(f, "            {}: {times} times \"{why}\"", self.data_centers[dc])?;
                 }
             }
