@@ -1,7 +1,11 @@
 //! The ports of a cluster's nodes.
 
 use rheostat_server::config::Listen;
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
+use std::sync::Mutex;
 
 /// The first port of the first node, where nothing else is said.
 pub const DEFAULT_BASE_PORT: u16 = 7400;
@@ -50,14 +54,59 @@ pub fn ports_from(base: u16, count: usize) -> Result<Vec<Ports>, String> {
     (0..count).map(|index| first(index).and_then(Ports::from_first).ok_or_else(end)).collect()
 }
 
-/// Ports for `count` nodes that were free on loopback a moment ago.
+/// Ports for `count` nodes that nobody listens at, and that this process has for itself; see [`free_port_block`].
 ///
 /// # Errors
-/// The operating system has none.
+/// None are free.
 pub fn free_ports(count: usize) -> std::io::Result<Vec<Ports>> {
-    let held = (0..4 * count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<Vec<_>, _>>()?;
-    let ports = held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect::<std::io::Result<Vec<u16>>>()?;
-    Ok(ports.chunks_exact(4).map(|four| Ports { resp: four[0], grpc: four[1], admin: four[2], peer: four[3] }).collect())
+    let none = || std::io::Error::other(format!("{count} nodes are too many"));
+    let length = count.checked_mul(4).and_then(|ports| u16::try_from(ports).ok()).ok_or_else(none)?;
+    let first = free_port_block(length)?;
+    (first..first + length).step_by(4).map(|first| Ports::from_first(first).ok_or_else(none)).collect()
+}
+
+/// The first of `count` ports in a row that nobody listens at.
+///
+/// Connections go out from ports that the kernel draws from a range of its own. A port of that range may be taken by
+/// one while a node restarts, so these lie below it. No other call has them in its block while this process lives,
+/// here or in another process of this network namespace: an abstract socket of that name stands for each.
+///
+/// # Errors
+/// None were found, or a socket could not be made.
+pub fn free_port_block(count: u16) -> std::io::Result<u16> {
+    const ATTEMPTS: u64 = 200;
+    let drawn = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
+    let end = drawn.and_then(|range| range.split_whitespace().next()?.parse().ok()).unwrap_or(DRAWN_BY_THE_KERNEL);
+    // A kernel that draws from nearly all ports leaves no others.
+    let ports = if end > FIRST_FREE + 2000 { FIRST_FREE..end } else { FIRST_FREE..DRAWN_BY_THE_KERNEL };
+    let firsts = u64::from(ports.end - ports.start).saturating_sub(u64::from(count)).max(1);
+    let random = std::hash::RandomState::new();
+    let mut why = std::io::ErrorKind::AddrInUse.into();
+    for attempt in 0..ATTEMPTS {
+        let first = ports.start + (random.hash_one(attempt) % firsts) as u16;
+        match (first..first.saturating_add(count)).map(claim).collect::<std::io::Result<Vec<UnixDatagram>>>() {
+            Ok(claims) => {
+                CLAIMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(claims);
+                return Ok(first);
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+/// Where free ports begin: what is below is where services are looked for.
+const FIRST_FREE: u16 = 10_000;
+
+/// From where on Linux draws the ports of connections, where nobody has said otherwise.
+const DRAWN_BY_THE_KERNEL: u16 = 32_768;
+
+static CLAIMED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+
+fn claim(port: u16) -> std::io::Result<UnixDatagram> {
+    let name = UnixAddress::from_abstract_name(format!("rheostat-port-{port}"))?;
+    let claim = UnixDatagram::bind_addr(&name)?;
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map(|_| claim)
 }
 
 #[cfg(test)]
@@ -79,5 +128,17 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 12);
+    }
+
+    #[test]
+    fn a_block_is_given_once_and_not_where_somebody_listens() {
+        let all: Vec<u16> = (0..40).map(|_| free_port_block(100).unwrap()).collect();
+        for (index, first) in all.iter().enumerate() {
+            assert!(all[..index].iter().all(|other| first.abs_diff(*other) >= 100), "{all:?}");
+            assert!(claim(*first).is_err(), "somebody has it");
+        }
+        let held = (20_000..30_000).find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()).unwrap();
+        assert_eq!(claim(held.local_addr().unwrap().port()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+        assert!(free_ports(20_000).is_err() && free_ports(10_000).is_err());
     }
 }

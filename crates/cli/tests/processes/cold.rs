@@ -1,24 +1,12 @@
 //! A node whose cold chains are in a real Cassandra: more data than memory, a kill, a Cassandra that is away, and a configuration that was changed.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use super::plain::{PATIENCE, Plain, Server, free_address};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const KEYS: usize = 12_000;
 const IN_A_PIPELINE: usize = 500;
-
-/// Ends the process whatever the test comes to.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn script(command: &str, folder: &Path) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cassandra/cassandra.sh");
@@ -26,44 +14,21 @@ fn script(command: &str, folder: &Path) -> Output {
     Command::new(script).arg(command).arg(folder).env("CASSANDRA_WITH", with).stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap()
 }
 
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-/// A client that is served.
-fn served(address: SocketAddr) -> BufReader<TcpStream> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Ok(stream) = TcpStream::connect(address) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut client = BufReader::new(stream);
-            let mut line = String::new();
-            if client.get_mut().write_all(b"PING\r\n").and_then(|()| client.read_line(&mut line)).is_ok() && line == "+PONG\r\n" {
-                return client;
-            }
-        }
-        assert!(Instant::now() < until, "{address} does not serve");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 fn value(key: usize) -> String {
     format!("{key:01000}")
 }
 
 /// Writes keys. What is refused since memory is full is sent again: what is in it is on its way to Cassandra. So is what waited in vain for a Cassandra that comes back.
-fn set(client: &mut BufReader<TcpStream>, keys: std::ops::Range<usize>) {
-    let mut line = String::new();
+fn set(client: &mut Plain, keys: std::ops::Range<usize>) {
     let until = Instant::now() + PATIENCE;
     for from in keys.clone().step_by(IN_A_PIPELINE) {
         let mut some: Vec<usize> = (from..(from + IN_A_PIPELINE).min(keys.end)).collect();
         while !some.is_empty() {
             let requests: String = some.iter().map(|key| format!("SET key:{key} {}\r\n", value(*key))).collect();
-            client.get_mut().write_all(requests.as_bytes()).unwrap();
+            client.send(&requests);
             some.retain(|key| {
-                line.clear();
-                client.read_line(&mut line).unwrap();
-                assert!(line == "+OK\r\n" || line.starts_with("-BUSY") || line.starts_with("-TIMEOUT"), "key {key}: {line}");
+                let line = client.line();
+                assert!(line == "+OK" || line.starts_with("-BUSY") || line.starts_with("-TIMEOUT"), "key {key}: {line}");
                 !line.starts_with('+')
             });
             assert!(Instant::now() < until, "memory stays full");
@@ -72,16 +37,14 @@ fn set(client: &mut BufReader<TcpStream>, keys: std::ops::Range<usize>) {
     }
 }
 
-fn get(client: &mut BufReader<TcpStream>, keys: std::ops::Range<usize>) {
-    let mut line = String::new();
+fn get(client: &mut Plain, keys: std::ops::Range<usize>) {
     for from in keys.clone().step_by(IN_A_PIPELINE) {
         let some = from..(from + IN_A_PIPELINE).min(keys.end);
         let requests: String = some.clone().map(|key| format!("GET key:{key}\r\n")).collect();
-        client.get_mut().write_all(requests.as_bytes()).unwrap();
+        client.send(&requests);
         for key in some {
-            for expected in ["$1000\r\n".to_owned(), value(key) + "\r\n"] {
-                line.clear();
-                client.read_line(&mut line).unwrap();
+            for expected in ["$1000".to_owned(), value(key)] {
+                let line = client.line();
                 assert!(line == expected, "key {key}: {line}");
             }
         }
@@ -105,30 +68,28 @@ fn more_data_than_memory_is_in_cassandra() {
     }
     assert!(started.status.success());
     let address = String::from_utf8(started.stdout).unwrap().trim().to_owned();
-    let (resp, config, data) = (free_port(), folder.path().join("node.toml"), folder.path().join("data"));
+    let (resp, config, data) = (free_address(), folder.path().join("node.toml"), folder.path().join("data"));
     let text = format!(
         "cluster = \"cold\"\nnode = \"a\"\ndata_center = \"here\"\npartitions = 2\ndata_dir = {data:?}\n[listen]\nresp = \"{resp}\"\n\
          [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ncold = \"cassandra\"\n[limits]\nmemory_bytes = 16777216\nmax_request_bytes = 1048576\n\
          [cassandra]\ncontact_points = [\"{address}\"]\nreplication_factor = 1\nopen_timeout_ms = 5000\nread_timeout_ms = 60000\n"
     );
     std::fs::write(&config, &text).unwrap();
-    let run = || Server(serve(&config).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let server = run();
-    let mut client = served(resp);
+    let run = || Server::start(&mut serve(&config), folder.path());
+    let mut server = run();
+    let mut client = server.client(resp);
     set(&mut client, 0..KEYS);
     get(&mut client, 0..KEYS);
     // A kill: nobody stops, nothing is flushed.
     drop(server);
-    let server = run();
-    let mut client = served(resp);
+    let mut server = run();
+    let mut client = server.client(resp);
     get(&mut client, 0..KEYS);
     // Cassandra goes away: who asks for what is in memory is answered, and others are told that they have waited in vain. It comes back, and is found again.
     let until = Instant::now() + PATIENCE;
     let mut ask = |request: &str| {
         loop {
-            let mut line = String::new();
-            client.get_mut().write_all(request.as_bytes()).unwrap();
-            client.read_line(&mut line).unwrap();
+            let line = client.ask(request.as_bytes());
             // What the log brought back is in memory until Cassandra has it.
             if !line.starts_with("-BUSY") || Instant::now() > until {
                 return line;
@@ -136,10 +97,10 @@ fn more_data_than_memory_is_in_cassandra() {
             std::thread::sleep(Duration::from_millis(100));
         }
     };
-    assert_eq!(ask("SET hot 1\r\n"), "+OK\r\n");
+    assert_eq!(ask("SET hot 1\r\n"), "+OK");
     assert!(script("kill", &cassandra).status.success());
     assert!(ask("SET cold 1\r\n").starts_with("-TIMEOUT"), "whether it is there is not known");
-    assert_eq!(ask("EXISTS hot\r\n"), ":1\r\n");
+    assert_eq!(ask("EXISTS hot\r\n"), ":1");
     assert!(script("start", &cassandra).status.success());
     set(&mut client, KEYS..KEYS + 1000);
     get(&mut client, 0..KEYS + 1000);

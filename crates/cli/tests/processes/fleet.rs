@@ -1,5 +1,6 @@
 //! Cluster files and the shell, as a user runs them: real processes, over a stand-in for `ssh` too, which runs what it is told on this machine.
 
+use rheostat_cluster::ports::free_port_block;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -17,20 +18,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A port from which on `count` were free a moment ago.
-fn free_base(count: u16) -> u16 {
-    (0..50)
-        .find_map(|_| {
-            let first = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
-            let all: Option<Vec<TcpListener>> = (0..count).map(|by| TcpListener::bind(("127.0.0.1", first.checked_add(by)?)).ok()).collect();
-            all.map(|_| first)
-        })
-        .expect("free ports")
-}
-
 impl Fleet {
     fn new(body: &str, nodes: u16) -> Fleet {
-        let fleet = Fleet { folder: tempfile::tempdir().unwrap(), ssh: None, base: free_base(10 * nodes) };
+        let fleet = Fleet { folder: tempfile::tempdir().unwrap(), ssh: None, base: free_port_block(10 * nodes).unwrap() };
         fleet.write(body);
         fleet
     }
@@ -322,13 +312,8 @@ fn a_cluster_file_s_partitions_are_split_one_data_center_after_the_other() {
 
 #[test]
 fn a_process_that_ends_is_reported_with_its_last_words() {
-    // Ports that were free a moment ago may be somebody's by now.
-    let with_taken_port = |_| {
-        let fleet = Fleet::new(TWO, 3);
-        let taken = TcpListener::bind(("127.0.0.1", fleet.base + 10)).ok()?;
-        Some((fleet, taken))
-    };
-    let (fleet, _taken) = (0..50).find_map(with_taken_port).expect("a port is free");
+    let fleet = Fleet::new(TWO, 3);
+    let _taken = TcpListener::bind(("127.0.0.1", fleet.base + 10)).unwrap();
     let up = fleet.ctl(&["up", "--wait", "20"]);
     let why = text(&up.stderr);
     assert!(!up.status.success() && why.contains("node here-2") && why.contains("cannot listen"), "{why}");

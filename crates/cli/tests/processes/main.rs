@@ -4,6 +4,8 @@
 mod agreement;
 #[path = "support/ctl.rs"]
 mod control;
+#[path = "support/plain.rs"]
+mod plain;
 #[path = "support/recorder.rs"]
 mod recorder;
 #[allow(dead_code)]
