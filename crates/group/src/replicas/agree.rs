@@ -139,8 +139,12 @@ impl<F: Seat> Replicas<F> {
         } else {
             self.member.on_persist_ready(number);
         }
+        let applied = self.applied;
         for entry in committed {
             self.apply(&entry);
+        }
+        if self.applied > applied {
+            self.begin_pages_again();
         }
         self.member.advance_applied(self.applied);
         for read in reads {

@@ -78,6 +78,15 @@ impl<F: Seat> Replicas<F> {
         self.ask_for_pages(now, out);
     }
 
+    /// Entries from before the snapshot were applied while its pages came, and may have brought back what a page took away: all pages are wanted once more. Entries before a snapshot are finitely many.
+    pub(super) fn begin_pages_again(&mut self) {
+        let after = self.store().map(|ahead| ahead.base().newest_own()).unwrap_or_default();
+        let applied = self.applied;
+        if let Some(pages) = self.pages.as_mut().filter(|pages| pages.index > applied) {
+            (pages.next, pages.asked_us) = (Next::Own(after, None), None);
+        }
+    }
+
     /// Asks for what is wanted next, and again if it does not come.
     pub(super) fn ask_for_pages(&mut self, now: Now, out: &mut Outbox) {
         let Some(pages) = &mut self.pages else { return };
