@@ -1,6 +1,6 @@
 //! What an application's clients share, whatever they run on: what they ask for, what monitors have said, what has been done.
 
-use crate::lock::Ledger;
+use crate::ledger::Ledger;
 use crate::report::{Detection, Moved, Progress, Report, per_second, within};
 use rheostat_client::task::{Alarms, Backend, Counts, Stop, Task, TaskOptions, Tasks};
 use rheostat_client::{Dial, Quorum, v1};

@@ -8,6 +8,7 @@
 pub mod conjunctive;
 mod course;
 pub mod graph;
+mod ledger;
 pub mod lock;
 mod report;
 mod run;

@@ -6,9 +6,9 @@ use rheostat_backup::archive::{
     put_changes, put_counters, put_head,
 };
 use rheostat_backup::{Cut, FORMAT, Folder, KeyspaceEntry, MANIFEST, Manifest, Store, Time, Unfinished};
+use rheostat_core::answer::Read;
 use rheostat_core::export::{Exported, ExportedCounter};
 use rheostat_core::feed::{Change, Position};
-use rheostat_core::operation::Read;
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
 use std::collections::BTreeMap;

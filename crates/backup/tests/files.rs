@@ -5,8 +5,8 @@ use rheostat_backup::{
     Cut, Error, FORMAT, Fault, Folder, KeyspaceEntry, MANIFEST, Manifest, Reader, Report, SUMS, Since, Time, Totals, Unfinished, Writer, follows,
     open_records,
 };
+use rheostat_core::answer::Read;
 use rheostat_core::export::{Exported, ExportedCounter};
-use rheostat_core::operation::Read;
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
 use std::fs;

@@ -13,7 +13,7 @@ use crate::past::{CausalPast, Edge, Memory};
 use crate::reads::{self, Missed};
 use crate::verdict::{Promise, Report, Violation};
 use crate::written::Index;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 
 /// Checks causal+ consistency of the reads of level causal.
 ///

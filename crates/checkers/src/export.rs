@@ -10,7 +10,7 @@
 use crate::history::{Action, Condition, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 use crate::text::{Parser, TextError, print_version, version};
 use rheostat_clock::DcId;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::version::VersionId;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Recorded histories: what clients asked, and what they were told.
 
 use rheostat_clock::DcId;
-use rheostat_core::operation::{Guarantees, Level};
+use rheostat_core::dial::{Guarantees, Level};
 use rheostat_core::version::VersionId;
 use std::fmt;
 

@@ -34,6 +34,7 @@ pub mod builder;
 pub mod causal;
 pub mod changes;
 pub mod convergence;
+mod counter_history;
 pub mod counters;
 pub mod durability;
 pub mod export;
@@ -59,7 +60,7 @@ pub use text::TextError;
 pub use verdict::{Promise, Report, Violation};
 
 use past::{CausalPast, Memory};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use sessions::Guarantee;
 use std::fmt;
 use written::Index;

@@ -18,10 +18,10 @@
 mod search;
 
 use crate::history::{Action, Condition, Event, EventId, History, KeyId, Observation, Outcome};
-use crate::verdict::{Promise, Report, Violation};
+use crate::verdict::{Promise, Report, UNDECIDED, Violation};
 use crate::written::Index;
 use rheostat_clock::DcId;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use search::{Effect, Found, Need, Op, search};
 use std::fmt;
 
@@ -35,7 +35,6 @@ const SHRINKING: usize = 300;
 const SHOWN: usize = 2;
 
 const DEFINITION: &str = "Herlihy and Wing, linearizability of one object";
-pub(crate) const UNDECIDED: &str = "no verdict: the search for an order was given up";
 
 /// Which operations are to be linearizable together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,7 +3,7 @@
 use crate::history::{Action, Event, EventId, KeyId, Outcome};
 use crate::verdict::{Promise, Violation};
 use crate::written::{Index, Known, Rank};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::version::VersionId;
 use std::collections::VecDeque;
 

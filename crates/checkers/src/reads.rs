@@ -4,7 +4,7 @@ use crate::history::{EventId, KeyId, Observation};
 use crate::past::CausalPast;
 use crate::verdict::Report;
 use crate::written::Rank;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 
 /// A read that returned less than it had to.
 pub(crate) struct Missed {

@@ -6,7 +6,7 @@
 use crate::history::{Action, EventId, History, KeyId};
 use crate::written::{Index, Rank};
 use rheostat_clock::DcId;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use std::collections::BTreeMap;
 
 /// When the reply came, in microseconds on the recorder's clock, and the version and event that it was about.

@@ -25,7 +25,7 @@ use crate::past::{CausalPast, Edge, Memory};
 use crate::reads::{self, Missed};
 use crate::verdict::{Promise, Report, Violation};
 use crate::written::{Index, Rank};
-use rheostat_core::operation::{Guarantees, Level};
+use rheostat_core::dial::{Guarantees, Level};
 
 /// A session guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

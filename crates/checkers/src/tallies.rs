@@ -3,46 +3,11 @@
 //! Three promises. A read of several tallies and keys is one moment: an update of two tallies is in both or in none; but where causes may be missing, what was done to a tally can be here before the tally is. Where sessions are promised that they remember, a session finds what it has
 //! added and seen before. Where causes come before effects, whoever sees an update, or a version of a key, sees all that its writer had seen; keys among it, and what other tallies had then.
 
-use crate::counters::{CounterHistory, Update};
+pub use crate::counter_history::{Causes, Tallies, Told};
+use crate::counter_history::{CounterHistory, Update};
 use crate::history::SessionId;
 use rheostat_core::version::VersionId;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What sessions are promised of what they and others have seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Causes {
-    /// Nothing.
-    #[default]
-    Forgotten,
-    /// A session finds in a tally what it has found and added there.
-    Remembered,
-    /// Causes come before effects.
-    First,
-}
-
-/// Something that a session did or was told, in the order in which it did.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Told {
-    /// It asks for an update: its place in [`CounterHistory::updates`].
-    Adds(SessionId, usize),
-    /// It has written a key.
-    Wrote(SessionId, usize, VersionId),
-    /// It found, at one moment, these versions of keys, and these values of counters; `None`: no such counter.
-    Found(SessionId, Vec<(usize, Option<VersionId>)>, Vec<(usize, Option<i64>)>),
-}
-
-/// What sessions were told, to be checked in the end.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Tallies {
-    /// Which counters are tallies.
-    pub places: BTreeSet<usize>,
-    /// What is promised.
-    pub causes: Causes,
-    /// What was told.
-    pub told: Vec<Told>,
-    /// Keys that somebody may delete: of them nothing need be found.
-    pub deleted: BTreeSet<usize>,
-}
 
 /// What somebody has seen: the newest version of each key, and of each tally the updates that are in it.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -188,7 +153,7 @@ fn pass(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::Came;
+    use crate::counter_history::Came;
     use rheostat_core::DcId;
 
     const WRITER: SessionId = SessionId(1);

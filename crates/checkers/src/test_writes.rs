@@ -90,7 +90,7 @@ mod tests {
     use crate::builder::HistoryBuilder;
     use crate::history::{Action, Outcome, SessionId, WriteItem};
     use rheostat_clock::Timestamp;
-    use rheostat_core::operation::Level;
+    use rheostat_core::dial::Level;
 
     fn version(ms: u64) -> VersionId {
         VersionId { written: Timestamp::new(ms, 0), origin: DcId(0) }

@@ -2,7 +2,7 @@
 
 use crate::history::{Action, Condition, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::version::VersionId;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};

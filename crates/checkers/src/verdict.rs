@@ -3,6 +3,9 @@
 use crate::history::{EventId, History};
 use std::fmt;
 
+/// What is said instead of a definition where the search for proof of the contrary was given up.
+pub(crate) const UNDECIDED: &str = "no verdict: the search for an order was given up";
+
 /// A promise that a history is checked against.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Promise {
@@ -147,7 +150,7 @@ impl Violation {
 
     /// Whether nothing is known to be violated: the search for proof of the contrary was given up.
     pub fn is_undecided(&self) -> bool {
-        self.definition == crate::linearizable::UNDECIDED
+        self.definition == UNDECIDED
     }
 
     pub(crate) fn malformed(what: String) -> Violation {

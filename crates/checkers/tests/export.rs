@@ -2,7 +2,7 @@
 
 use rheostat_checkers::export::{Format, export, lines, parse_lines};
 use rheostat_checkers::{History, Promises, check_all};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 
 #[path = "support/model.rs"]
 mod model;

@@ -9,7 +9,7 @@ use rheostat_checkers::{
     Action, Condition, Event, History, KeyId, Observation, Outcome, Promises, SessionId, UniqueValue, WriteItem, check, check_all,
 };
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::{Guarantees, Level};
+use rheostat_core::dial::{Guarantees, Level};
 use rheostat_core::random::Random;
 use rheostat_core::version::VersionId;
 

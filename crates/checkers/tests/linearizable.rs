@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rheostat_checkers::linearizable::{LIMIT, Scope, check_scope};
 use rheostat_checkers::{Action, Condition, Event, History, KeyId, Observation, Outcome, Promise, SessionId, UniqueValue, WriteItem, check};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::random::Random;
 use rheostat_core::version::VersionId;
 use std::collections::BTreeMap;

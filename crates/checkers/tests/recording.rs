@@ -2,7 +2,7 @@
 
 use rheostat_checkers::{Action, EventId, History, HistoryBuilder, Observation, Outcome, Promise, SessionId, UniqueValue, WriteItem, check};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::version::VersionId;
 
 const ALICE: SessionId = SessionId(1);

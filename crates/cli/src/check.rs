@@ -5,7 +5,7 @@ use crate::output::{self, say};
 use clap::Args;
 use rheostat_checkers::export::parse_lines;
 use rheostat_checkers::{Promises, check_all};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -16,6 +16,7 @@ mod leaders;
 mod link;
 mod load;
 pub(crate) mod monitor;
+mod nearest;
 mod node;
 mod place;
 mod restore;

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::output::{self, say};
 use crate::signal::Stop;
 use clap::Args;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_nemesis::Options;
 use rheostat_nemesis::course::Fault;
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             .into_iter()
             .filter(|fault| !fault.needs_replicas() || arguments.replicas >= 3)
             .filter(|fault| *fault != Fault::Lose || arguments.data_centers >= 3)
-            .filter(|fault| *fault != Fault::Split || rheostat_protocols::registry::info(&arguments.protocol).is_some_and(|info| info.splits))
+            .filter(|fault| *fault != Fault::Split || rheostat_protocols::registry::info(&arguments.protocol).is_some_and(|info| info.can.splits))
             .collect(),
         given => given.to_vec(),
     };

@@ -1,6 +1,6 @@
 //! The command as a user runs it: what it prints, its exit codes, and a demonstration from start to SIGTERM.
 
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
 use rheostat_receipts::{Act, Batch, Signer, Statement};

@@ -3,8 +3,9 @@
 
 use crate::{Condition, Error, Put, Session, Version};
 use bytes::Bytes;
+use rheostat_core::answer::Quality;
 use rheostat_core::counter::{CounterView, NewCounter, Scope, UpdateName};
-use rheostat_core::operation::{Level, Quality};
+use rheostat_core::dial::Level;
 use rheostat_core::random::Random;
 use rheostat_core::version::Value;
 use rheostat_counters::conditional::{Call, Creation, Failure, Look, Place, Update, Want, Written};

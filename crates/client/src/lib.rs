@@ -28,6 +28,7 @@ pub mod conditional;
 mod counter;
 mod error;
 pub mod feed;
+mod names;
 mod options;
 pub mod rollback;
 mod route;
@@ -42,7 +43,7 @@ pub use counter::{Added, Counter, CounterView, Rights, Standing};
 pub use error::Error;
 pub use options::{Options, Tls};
 pub use rheostat_core::counter::{Direction, NewCounter, OutOfRights, Scope};
-pub use rheostat_core::operation::{AsOf, Dial, Groups, Guarantees, Level, Quorum, Strategy};
+pub use rheostat_core::dial::{AsOf, Dial, Groups, Guarantees, Level, Quorum, Strategy};
 pub use rheostat_proto::v1;
 
 /// What monitors say, as [`AdminClient::watch_monitors`] tells it.

@@ -3,8 +3,10 @@
 use crate::{Client, Error, Version, v1};
 use bytes::Bytes;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::{Failure, Outcome};
-use rheostat_core::rollback::{Aim, Cause, Course, Request, Turn};
+use rheostat_core::failure::Failure;
+use rheostat_core::outcome::Outcome;
+use rheostat_core::rollback::course::{Aim, Course, Request};
+use rheostat_core::rollback::{Cause, Turn};
 use rheostat_core::slots::partition_of;
 use rheostat_core::version::VersionId;
 use rheostat_proto::rollback::{answer_in, call_out};
@@ -12,7 +14,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-pub use rheostat_core::rollback::{Difference, Report};
+pub use rheostat_core::rollback::Difference;
+pub use rheostat_core::rollback::course::Report;
 
 /// How long one step may take at its server, and on the way.
 const STEP: Duration = Duration::from_secs(12);

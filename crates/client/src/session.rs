@@ -1,7 +1,7 @@
 //! A session and its operations.
 
-use crate::counter::Names;
 use crate::error::Error;
+use crate::names::Names;
 use crate::options::Options;
 use crate::v1::store_client::StoreClient;
 use crate::way::Way;

@@ -5,8 +5,12 @@ use crate::session::{Achieved, Achievement, Read, Store, Tries, Version, quality
 use crate::{Dial, Level, Session, Strategy, v1};
 use bytes::Bytes;
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::answer;
+use rheostat_core::answer::Quality;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
-use rheostat_core::operation::{self, Failure, Operation, Outcome, Quality};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Verdict;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::{self, ClusterId};
@@ -188,7 +192,7 @@ impl Session {
         Ok((Outcome::Many(reads, Quality { level, staleness_ms }), seen))
     }
 
-    fn read_in(&self, read: v1::Read) -> Option<operation::Read> {
+    fn read_in(&self, read: v1::Read) -> Option<answer::Read> {
         let version = |version: v1::Version| {
             let written = version.written.unwrap_or_default();
             let origin = self.client.topology().data_centers.iter().position(|name| *name == version.origin)?;
@@ -201,10 +205,10 @@ impl Session {
             None => None,
             Some(one) => Some(version(one)?),
         };
-        Some(operation::Read { value: read.value.map(|value| Key::from(&value[..])), version, expires_ms: read.expires_at_ms })
+        Some(answer::Read { value: read.value.map(|value| Key::from(&value[..])), version, expires_ms: read.expires_at_ms })
     }
 
-    fn many(&self, reads: Vec<operation::Read>, quality: Quality) -> Many {
+    fn many(&self, reads: Vec<answer::Read>, quality: Quality) -> Many {
         let Quality { level, staleness_ms } = quality;
         let names = &self.client.topology().data_centers;
         let version = |id: VersionId| Version {
@@ -212,7 +216,7 @@ impl Session {
             counter: id.written.counter().into(),
             origin: names.get(id.origin.index()).cloned().unwrap_or_default(),
         };
-        let read = |read: operation::Read| Read {
+        let read = |read: answer::Read| Read {
             value: read.value.map(Bytes::from_owner),
             version: read.version.map(version),
             expires_ms: read.expires_ms,

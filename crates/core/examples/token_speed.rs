@@ -2,7 +2,7 @@
 
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::Outcome;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::session::{ClusterId, Session};
 use rheostat_core::token::{self, Token, TokenKeys};

@@ -3,7 +3,7 @@
 //! A counter is a number that every data center can change at once. Between bounds it never leaves them: each data center holds rights to decrement and to increment, and
 //! changes the number only as far as its own rights go (document 002, section II-D). Without bounds it is a plain counter.
 
-use crate::operation::Quality;
+use crate::answer::Quality;
 use crate::version::Key;
 use crate::{wire_enum, wire_struct};
 use rheostat_clock::DcId;

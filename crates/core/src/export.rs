@@ -1,6 +1,6 @@
 //! What a backup asks of a partition server: that a moment's state is kept for a while, and that state, page by page (`docs/decisions/0024-backup.md`).
 
-use crate::operation::Read;
+use crate::answer::Read;
 use crate::version::Key;
 use crate::{wire_enum, wire_struct};
 use rheostat_clock::Timestamp;

@@ -1,13 +1,13 @@
 //! The change feed of a keyspace: what was written to it in all data centers, told at one of them, in the order of the versions' names
 //! (`docs/feed.md`, `docs/decisions/0041-change-feed.md`).
 //!
-//! A feed goes from cut to cut of [`Dial::as_of`](crate::operation::Dial): what was written up to a time, once everything up to there is here and this data center can write nothing up to there any more.
+//! A feed goes from cut to cut of [`Dial::as_of`](crate::dial::Dial): what was written up to a time, once everything up to there is here and this data center can write nothing up to there any more.
 //! What lies between two cuts is told in the order of [`VersionId`]; where a write's timestamp is above those of all that it follows, that is an order in which no effect comes before its cause.
 //! That order is the same in every data center, so a [`Position`] is good in any of them.
 
 use crate::export::Kind;
+use crate::failure::Failure;
 use crate::ids::PartitionId;
-use crate::operation::Failure;
 use crate::version::{Key, Value, VersionId};
 use crate::{wire_enum, wire_struct};
 use rheostat_clock::{DcId, Timestamp};

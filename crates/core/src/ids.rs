@@ -1,5 +1,6 @@
 //! Identifiers and the place of a server in its cluster.
 
+use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::DcId;
 use std::fmt;
 
@@ -84,4 +85,27 @@ pub struct Now {
     pub monotonic_us: u64,
     /// Milliseconds since the Unix epoch on the server's physical clock, which may jump either way. Paper: PC.
     pub physical_ms: u64,
+}
+
+/// Who a server is among those that agree by majority.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Membership {
+    /// A member of this generation, which is counted.
+    Counts(u64),
+    /// One in the place of a member that lost its disk; it catches up.
+    Learns(u64),
+    /// It has lost its disk, and is no member.
+    Nobody,
+    /// Another one was put in its place.
+    Replaced,
+}
+
+impl Wire for PartitionId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(PartitionId(Wire::decode(input)?))
+    }
 }

@@ -18,8 +18,12 @@
 //! - [`agenda`]: what happens next in virtual time.
 
 pub mod agenda;
+pub mod answer;
+pub mod capabilities;
 pub mod counter;
+pub mod dial;
 pub mod export;
+pub mod failure;
 pub mod feed;
 pub mod gauge;
 pub mod glob;
@@ -30,6 +34,7 @@ pub mod link;
 pub mod moment;
 pub mod notch;
 pub mod operation;
+pub mod outcome;
 pub mod planted;
 pub mod protocol;
 pub mod random;
@@ -40,6 +45,7 @@ pub mod scatter;
 pub mod session;
 pub mod sla;
 pub mod slots;
+pub mod step;
 pub mod store;
 pub mod token;
 pub mod version;

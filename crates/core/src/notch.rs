@@ -10,8 +10,8 @@
 //!
 //! Reads are chosen by counting; nothing here reads a clock or draws a number. All of it is bounded.
 
+use crate::dial::Level;
 use crate::ids::{Now, OpId};
-use crate::operation::Level;
 use crate::planted::Planted;
 use crate::version::{Key, VersionId};
 use rheostat_clock::Timestamp;

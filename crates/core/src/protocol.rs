@@ -1,4 +1,4 @@
-//! The step: what a protocol is, what comes in, and the effects that it emits.
+//! What a protocol is: what comes in, and its handlers.
 //!
 //! A protocol is three things, the same three that the papers give: what is sent ([`Protocol::Request`], [`Protocol::Reply`],
 //! [`Protocol::Message`]), what a server does (the `on_…` handlers of [`Protocol`]), and what a client remembers ([`Client`]).
@@ -10,21 +10,24 @@
 //!   number of reconnects and restarts of either end; heartbeats keep their place in that order;
 //! - a step sees its own writes ([`Step::write`]), as in the papers' pseudocode;
 //! - what a step and those before it have appended is as durable as the keyspace asks when a message or a reply of that step leaves; a message pushed with
-//!   [`Effects::send_flushed`] always waits for the disk;
+//!   [`crate::step::Effects::send_flushed`] always waits for the disk;
 //! - messages within a data center arrive in order or not at all (a broken connection loses some);
 //! - the clock never hands out a timestamp twice, not even after a restart.
 
+use crate::capabilities::Capabilities;
+use crate::dial::{Groups, Level, Quorum, Strategy};
 use crate::gauge::Gauge;
+use crate::ids::Membership;
 use crate::ids::{Now, OpId, PartitionId, Place, ServerId};
-use crate::operation::{Change, Groups, Guard, Level, Outcome, Quorum, Strategy, TestWrite};
+use crate::operation::{Change, Guard, TestWrite};
+use crate::outcome::Outcome;
 use crate::planted::Planted;
-use crate::random::Random;
-use crate::replica::{Journal, Membership};
 use crate::rollback::Cause;
+use crate::step::Step;
 use crate::store::{Cut, History, Store};
 use crate::version::{Item, Key, Update, Version, VersionId};
 use crate::wire::{Reader, Wire, WireError};
-use rheostat_clock::{DcId, Hlc, Timestamp, TimestampVector};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -137,7 +140,7 @@ pub trait Client: Clone + Default + Wire + Send + 'static {
     }
 
     /// `request`, whose operation says how long it may take, in microseconds, and the least level that it takes (`None` if it names none: then the best that comes in time, as long as
-    /// nothing goes back behind what the session has seen). Only where [`Protocol::KEEPS_BOUNDS`].
+    /// nothing goes back behind what the session has seen). Only where [`Capabilities::keeps_bounds`].
     fn bounded(request: Self::Request, _within_us: u32, _least: Option<Level>) -> Self::Request {
         request
     }
@@ -236,17 +239,6 @@ impl Start {
     }
 }
 
-/// Which servers keep the same data together, by messages of the protocol itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Span {
-    /// Each server for itself: one server of a partition in each data center, and links carry its updates to the others.
-    Server,
-    /// The replicas of a partition in one data center; the protocol carries updates to other data centers itself.
-    DataCenter,
-    /// The replicas of a partition in all data centers.
-    Everywhere,
-}
-
 /// What a protocol says of itself where nothing can compute it: one cell each of the comparison in `docs/protocols.md`. Short, and
 /// without the protocol's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -288,24 +280,8 @@ pub trait Protocol: Sized + Send + 'static {
     const SUMMARY: &'static str;
     /// Its own level: what operations get that ask for none.
     const LEVEL: Level;
-    /// Which servers keep the same data together. Unless it is [`Span::Server`], the protocol knows of a partition's replicas in a data center, there are no links, and
-    /// the partition's other servers are spoken to with [`Effects::send_member`].
-    const SPAN: Span = Span::Server;
-    /// How many servers of a partition a data center can have. Where [`Protocol::SPAN`] is [`Span::Server`], they are replicas under the one that the protocol knows of.
-    const MOST_REPLICAS: u8 = 9;
-    /// Whether it answers an operation that may take only so long with what it has then ([`Client::bounded`]). Elsewhere such an operation fails when its time is up.
-    const KEEPS_BOUNDS: bool = false;
-
-    /// Whether it decides by itself reads of one key that decide writes of another ([`Client::test_write`]).
-    const DECIDES_TESTS: bool = false;
-
-    /// Whether versions carry what they depend on, so that a rollback can leave alone what does not depend on what was wrong ([`Protocol::may_depend`]).
-    const KNOWS_THE_PAST: bool = false;
-
-    /// Whether a server's partition can be split into several: what is kept of the others, and carried by clients, holds for servers of parts; and so do the entries of its own log, as
-    /// [`Protocol::entry_within`] says.
-    const SPLITS: bool = matches!(Self::SPAN, Span::Server);
-
+    /// What it can do; each is a question of its own.
+    const CAN: Capabilities = Capabilities::LINKED;
     /// What else it says of itself.
     const CARD: Card;
     /// The numbers that it tells of itself.
@@ -365,13 +341,13 @@ pub trait Protocol: Sized + Send + 'static {
     /// The server starts, for the first time or again; sets its timers.
     fn on_start<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, start: Start);
 
-    /// A client's request. It is answered with [`Effects::reply`] in this step or a later one.
+    /// A client's request. It is answered with [`crate::step::Effects::reply`] in this step or a later one.
     fn on_request<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, request: Self::Request);
 
     /// A message from a server of this data center.
     fn on_message<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: PartitionId, message: Self::Message);
 
-    /// A message from another server: one of this partition in another data center or, where [`Protocol::SPAN`] is not [`Span::Server`], any of this data center too. Beside links such
+    /// A message from another server: one of this partition in another data center or, where its members agree ([`Capabilities::agrees`]), any of this data center too. Beside links such
     /// messages keep their order among themselves and with what the link has sent, or are lost.
     fn on_member_message<S: Store<Self::Meta>>(&mut self, _step: &mut Step<'_, Self, S>, _from: ServerId, _message: Self::Message) {}
 
@@ -381,7 +357,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// Data center `from` has sent everything up to `at` (Paper: HEARTBEAT).
     fn on_heartbeat<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp);
 
-    /// A timer set with [`Effects::timer`] has run out.
+    /// A timer set with [`crate::step::Effects::timer`] has run out.
     fn on_timer<S: Store<Self::Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8);
 
     /// Whether `message`, from one partition to another, asks for what is stored or tells it. Neither is done by a server that gets again what it has lost.
@@ -444,7 +420,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// As `hidden(…).is_none()`, without the words.
     fn visible(&self, client: &Self::Client, version: &Version<Self::Meta>) -> bool;
 
-    /// Whether `on` may be in the causal past of `version`: never false when it is. Asked only if the protocol [`Protocol::KNOWS_THE_PAST`].
+    /// Whether `on` may be in the causal past of `version`: never false when it is. Asked only where it is known ([`Capabilities::knows_the_past`]).
     fn may_depend(&self, _version: &Version<Self::Meta>, _on: &Cause) -> bool {
         true
     }
@@ -455,7 +431,7 @@ pub trait Protocol: Sized + Send + 'static {
         None
     }
 
-    /// What `version` depends on, in words for [`crate::operation::Explained`].
+    /// What `version` depends on, in words for [`crate::answer::Explained`].
     fn dependencies(&self, version: &Version<Self::Meta>) -> String;
 
     /// What can be collected from now on, when updates of each data center (by index) have been received durably up to `received`. A cut stays
@@ -482,73 +458,13 @@ pub trait Protocol: Sized + Send + 'static {
     /// The numbers that [`Protocol::GAUGES`] declares, by name and in that order.
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)>;
 
-    /// The latest operations with a bound on how long they may take, where the protocol keeps bounds ([`Protocol::KEEPS_BOUNDS`]); the oldest first, not more than some dozens.
+    /// The latest operations with a bound on how long they may take, where the protocol keeps bounds ([`Capabilities::keeps_bounds`]); the oldest first, not more than some dozens.
     fn bounded(&self) -> Vec<Bounded> {
         Vec::new()
     }
 
     /// Per data center (by index), up to which timestamp its updates are visible here for certain; empty if the protocol does not track it.
     fn stable(&self) -> Vec<Timestamp>;
-}
-
-/// What a handler works with: the reading of the clocks, the store, the random source, the effects.
-pub struct Step<'a, P: Protocol, S: Store<P::Meta>> {
-    /// The clocks' reading.
-    pub now: Now,
-    /// This server's hybrid logical clock. Paper: HLC, VV[m].
-    pub clock: &'a mut Hlc,
-    /// This server's versions, to be read. What this step has written is among them.
-    pub store: &'a mut S,
-    /// The seeded random source.
-    pub random: &'a mut Random,
-    /// What leaves.
-    pub effects: &'a mut Effects<P>,
-    /// Whether this server has lost what it had and does not have all of it again that others have: until then, what has arrived is no state ([`crate::link`]).
-    pub filling: bool,
-    pub(crate) journal: &'a mut Journal<P::Cut>,
-}
-
-impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
-    /// Whether what this server wrote on a disk that was lost has come back, as far as anybody had it.
-    pub fn refilled(&self) -> bool {
-        self.journal.refilled()
-    }
-
-    /// A timestamp for a new event here, greater than every timestamp handed out here and than `after`.
-    pub fn tick_after(&mut self, after: Timestamp) -> Timestamp {
-        self.clock.tick_after(self.now.physical_ms, after)
-    }
-
-    /// A timestamp for a new event here.
-    pub fn tick(&mut self) -> Timestamp {
-        self.clock.tick(self.now.physical_ms)
-    }
-
-    /// Stores `update`: it is in its chains and in the log when this returns. One whose origin is this data center is also sent to every other. After an error of
-    /// the disk nothing is stored any more, and nothing of this step leaves.
-    pub fn write(&mut self, update: Update<P::Meta>) {
-        self.journal.write(self.store, &update);
-    }
-
-    /// As [`Step::write`], of an update that came otherwise than in its order: no link or later question finds it among own updates.
-    pub fn install(&mut self, update: Update<P::Meta>) {
-        self.journal.install(self.store, &update);
-    }
-
-    /// Remembers `state` over a restart, in the place of what was persisted before.
-    pub fn persist(&mut self, state: Vec<u8>) {
-        self.journal.persist(self.store, state);
-    }
-
-    /// Appends entry `index` to the protocol's own log ([`Store::append_entry`]); entries from there on that were there are void.
-    pub fn entry(&mut self, index: u64, entry: &[u8]) {
-        self.journal.entry(self.store, index, entry);
-    }
-
-    /// Forgets the entries of the protocol's own log up to `through`.
-    pub fn compact(&mut self, through: u64) {
-        self.journal.compact(self.store, through);
-    }
 }
 
 /// What a message between partitions has to do with reading.
@@ -560,142 +476,4 @@ pub enum Reading<'a> {
     Question(&'a [Key]),
     /// It tells what its sender has.
     Answer,
-}
-
-/// When a message may leave. In all cases what counts is everything appended up to the end of the step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Departure {
-    /// When that is as durable as a reply needs.
-    AsReply,
-    /// When that is on disk (at once in a keyspace without disk). Under [`Durability::Interval`](crate::store::Durability) flushes are as far apart as those for links.
-    Flushed,
-    /// Likewise, and a client waits for it: the flush begins as soon as the disk is free, and takes with it all that has come meanwhile.
-    FlushedAtOnce,
-}
-
-/// One thing that leaves a step. What a step writes is done when it returns from [`Step::write`].
-#[derive(Clone, PartialEq, Debug)]
-pub enum Effect<R, M> {
-    /// Answer an operation, when what was appended is as durable as the keyspace asks.
-    Reply {
-        /// The operation.
-        op: OpId,
-        /// The answer.
-        reply: R,
-    },
-    /// Send to any server of this data center, itself too, or to one of this partition in another data center.
-    Send {
-        /// The server.
-        to: ServerId,
-        /// The message.
-        message: M,
-        /// When it may leave.
-        departure: Departure,
-    },
-    /// Tell every other data center that everything up to this timestamp has been sent; it keeps its place after all updates.
-    Heartbeat(Timestamp),
-    /// Call `on_timer` after this many microseconds.
-    Timer {
-        /// Which timer.
-        timer: u8,
-        /// Microseconds from now.
-        after_us: u64,
-    },
-    /// The answer to `op` waits; says for what, for the error when its deadline passes.
-    Parked {
-        /// The operation.
-        op: OpId,
-        /// What it waits for.
-        waits_for: String,
-    },
-}
-
-/// An effect of protocol `P`.
-pub type EffectOf<P> = Effect<<P as Protocol>::Reply, <P as Protocol>::Message>;
-
-/// The effects of one step, in order.
-pub struct Effects<P: Protocol> {
-    here: ServerId,
-    list: Vec<EffectOf<P>>,
-    /// The operation whose request this step is, and the reply to it: the usual one goes past the list.
-    answering: OpId,
-    answer: Option<P::Reply>,
-}
-
-impl<P: Protocol> Effects<P> {
-    /// None, of the server `here`.
-    pub(crate) fn new(here: ServerId) -> Effects<P> {
-        Effects { here, list: Vec::new(), answering: OpId(0), answer: None }
-    }
-
-    /// Answers `op`.
-    #[inline]
-    pub fn reply(&mut self, op: OpId, reply: P::Reply) {
-        if op == self.answering {
-            self.answer = Some(reply);
-            return;
-        }
-        self.list.push(Effect::Reply { op, reply });
-    }
-
-    /// Sends `message` to partition `to` of this data center.
-    pub fn send(&mut self, to: PartitionId, message: P::Message) {
-        self.send_member(ServerId { partition: to, ..self.here }, message, Departure::AsReply);
-    }
-
-    /// As [`Effects::send`], once everything appended by the end of this step is on disk: for statements that must stay true over a crash.
-    pub fn send_flushed(&mut self, to: PartitionId, message: P::Message) {
-        self.send_member(ServerId { partition: to, ..self.here }, message, Departure::Flushed);
-    }
-
-    /// Sends `message` to `to`: any server of this data center, or one of this partition in another.
-    pub fn send_member(&mut self, to: ServerId, message: P::Message, departure: Departure) {
-        self.list.push(Effect::Send { to, message, departure });
-    }
-
-    /// Announces `at` to the other data centers.
-    pub fn heartbeat(&mut self, at: Timestamp) {
-        self.list.push(Effect::Heartbeat(at));
-    }
-
-    /// Calls `on_timer(timer)` after `after_us` microseconds.
-    pub fn timer(&mut self, timer: u8, after_us: u64) {
-        self.list.push(Effect::Timer { timer, after_us });
-    }
-
-    /// Says what the unanswered `op` waits for.
-    pub fn parked(&mut self, op: OpId, waits_for: String) {
-        self.list.push(Effect::Parked { op, waits_for });
-    }
-
-    /// From now on [`Effects::take_answer`] gets the reply to `op`; other replies are effects like all others.
-    pub(crate) fn answering(&mut self, op: OpId) {
-        self.answering = op;
-    }
-
-    /// The reply to the operation named with [`Effects::answering`].
-    pub(crate) fn take_answer(&mut self) -> Option<P::Reply> {
-        self.answer.take()
-    }
-
-    /// Forgets the effects so far, the answer too.
-    pub(crate) fn discard(&mut self) {
-        self.list.clear();
-        self.answer = None;
-    }
-
-    /// Whether the list of effects is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    /// The effects so far, in order; they are taken out.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, EffectOf<P>> {
-        self.list.drain(..)
-    }
-
-    /// Takes the list of effects, leaving `empty` (whose allocation is reused).
-    pub fn swap(&mut self, empty: &mut Vec<EffectOf<P>>) {
-        std::mem::swap(&mut self.list, empty);
-    }
 }

@@ -1,7 +1,7 @@
 //! Keys that no user can name: what a room above the protocols keeps beside a user's key, in the same hash slot. To the protocols and the stores they are keys like any other; walks
 //! over keys leave them out.
 
-use crate::version::Key;
+use std::sync::Arc;
 
 /// How a reserved key begins.
 pub const PREFIX: [u8; 2] = [0x00, 0xFF];
@@ -28,7 +28,7 @@ pub struct Reserved<'a> {
 
 impl<'a> Reserved<'a> {
     /// The byte form.
-    pub fn to_key(self) -> Key {
+    pub fn to_key(self) -> Arc<[u8]> {
         [&PREFIX[..], &[self.kind], &self.number.to_be_bytes(), self.of].concat().into()
     }
 

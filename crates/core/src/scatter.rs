@@ -4,8 +4,12 @@
 //! It needs a protocol whose client can make a snapshot without asking anybody ([`crate::protocol::Client::predict`]). The caller sends what
 //! [`Scatter::requests`] says, with a copy of the session each, and hands every answer to [`Scatter::answer`]. There are two rounds at most.
 
+use crate::answer::{Quality, Read};
+use crate::dial::{Dial, Level, Strategy};
+use crate::failure::Failure;
 use crate::ids::PartitionId;
-use crate::operation::{Dial, Failure, Level, Operation, Outcome, Quality, Read, Strategy};
+use crate::operation::Operation;
+use crate::outcome::Outcome;
 use crate::protocol::Verdict;
 use crate::session::Session;
 use crate::slots;

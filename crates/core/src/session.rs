@@ -1,7 +1,7 @@
 //! Sessions: what one client remembers, whatever its protocol. [`crate::token`] carries one elsewhere.
 
+use crate::dial::Strategy;
 use crate::ids::PartitionId;
-use crate::operation::Strategy;
 use crate::protocol::{Client, Verdict};
 use crate::wire::{Reader, Wire, WireError};
 use rheostat_clock::{DcId, Timestamp};

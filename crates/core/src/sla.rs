@@ -12,10 +12,11 @@ mod copies;
 mod course;
 mod forecast;
 
-use crate::operation::{Dial, Level, Quality};
+use crate::answer::Quality;
+use crate::dial::{Dial, Level};
 pub use copies::{Copies, Keeping, Wait, reached, written};
-pub use course::{Achieved, Ask, Away, Course, MOST_AWAY, Progress, Request};
-pub use forecast::Forecast;
+pub use course::{Achieved, Away, Course, MOST_AWAY, Progress, Request};
+pub use forecast::{Ask, Forecast};
 use smallvec::SmallVec;
 use std::fmt;
 

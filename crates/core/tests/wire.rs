@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use rheostat_clock::{DcId, DependencyVector, Timestamp, TimestampVector};
+use rheostat_core::answer::{Explained, Quality, Read};
+use rheostat_core::dial::{AsOf, Dial, Groups, Level, Quorum};
+use rheostat_core::failure::Failure;
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::{
-    Acted, Action, AsOf, Change, Dial, Expiry, ExpiryCondition, Explained, Failure, Groups, Guard, Level, Operation, Outcome, Quality, Quorum, Read,
-    SetCondition, TestWrite,
-};
+use rheostat_core::operation::{Action, Change, Expiry, ExpiryCondition, Guard, Operation, SetCondition, TestWrite};
+use rheostat_core::outcome::{Acted, Outcome};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::{Wire, WireError};
 
@@ -43,7 +44,7 @@ fn level() -> impl Strategy<Value = Level> {
 }
 
 fn dial() -> impl Strategy<Value = Dial> {
-    let strategy = prop::sample::select(rheostat_core::operation::Strategy::ALL.to_vec());
+    let strategy = prop::sample::select(rheostat_core::dial::Strategy::ALL.to_vec());
     let bounds = (prop::option::of(any::<u32>()), prop::option::of(any::<u32>()));
     let quorum = any::<(u8, u8, u8)>().prop_map(|(asked, reads, writes)| Quorum { asked, reads, writes });
     let as_of = any::<u64>().prop_map(|bits| AsOf::new(Timestamp::from_bits(bits / 3)));
@@ -243,8 +244,12 @@ fn lengths_beyond_the_input_are_refused_before_anything_is_allocated() {
 
 #[test]
 fn calls_of_counters_survive_their_byte_form() {
+    use rheostat_core::answer::Quality;
     use rheostat_core::counter::{CounterCall, CounterView, Direction, NewCounter, OutOfRights, Rights, Scope, Standing, UpdateName};
-    use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quality};
+    use rheostat_core::dial::{Dial, Level};
+    use rheostat_core::failure::Failure;
+    use rheostat_core::operation::Operation;
+    use rheostat_core::outcome::Outcome;
     let key: Key = (*b"stock").into();
     let counter = NewCounter { lower: Some(0), upper: None, initial: i64::MAX, placement: vec![1, 2] };
     let add = CounterCall::Add {

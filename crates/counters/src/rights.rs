@@ -2,27 +2,13 @@
 //! or not at all, and rights move once.
 
 use crate::definition::Definition;
-use crate::state::{Circle, Refusal, State};
+use crate::state::{Ask, Circle, Refusal, State};
 use rheostat_clock::DcId;
 use rheostat_core::counter::Direction;
 use rheostat_core::planted::Planted;
-use rheostat_core::wire_struct;
 
 /// The bugs that can be planted in what is done with rights.
 pub const PLANTED: &[&str] = &["counter-ask-served-again", "counter-gives-more-than-held"];
-
-/// That rights are wanted of another data center.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Ask {
-    /// Numbers the asks of one data center to another upwards, for each direction.
-    pub number: u64,
-    /// How many are wanted.
-    pub amount: u64,
-    /// What the other had moved here already, as the asker knew. Paper: R\[j\]\[i\].
-    pub known: u64,
-    /// An operation waits for them.
-    pub urgent: bool,
-}
 
 /// An ask that waits for an answer here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,5 +83,3 @@ impl State {
         Ok(())
     }
 }
-
-wire_struct!(Ask { number, amount, known, urgent });

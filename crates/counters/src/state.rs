@@ -4,7 +4,6 @@
 //! is within the bounds wherever it is read, and not only where everything has arrived.
 
 use crate::definition::Definition;
-use crate::rights::Ask;
 use crate::sealed::{open, seal};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, OutOfRights};
@@ -13,6 +12,19 @@ use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_struct;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+/// That rights are wanted of another data center.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ask {
+    /// Numbers the asks of one data center to another upwards, for each direction.
+    pub number: u64,
+    /// How many are wanted.
+    pub amount: u64,
+    /// What the other had moved here already, as the asker knew. Paper: R\[j\]\[i\].
+    pub known: u64,
+    /// An operation waits for them.
+    pub urgent: bool,
+}
 
 /// One of something for each direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -351,6 +363,7 @@ impl<T: Wire> Wire for Both<T> {
     }
 }
 
+wire_struct!(Ask { number, amount, known, urgent });
 wire_struct!(Toward { moved, asks, answered });
 wire_struct!(Demand { number, down, up });
 

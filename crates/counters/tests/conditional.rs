@@ -1,8 +1,9 @@
 //! Counters over conditional writes: callers that interleave, answers that are lost, writes that come late, data centers that cannot be reached.
 
 use rheostat_clock::DcId;
+use rheostat_core::answer::Quality;
 use rheostat_core::counter::{NewCounter, Scope, UpdateName};
-use rheostat_core::operation::{Level, Quality};
+use rheostat_core::dial::Level;
 use rheostat_core::random::Random;
 use rheostat_core::version::{Key, Value};
 use rheostat_counters::conditional::{Call, Creation, Failure, Look, Patience, Place, Update, Want, Written};

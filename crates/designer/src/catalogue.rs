@@ -2,7 +2,7 @@
 
 use crate::file::Kind;
 use crate::regions::{self, CLOUDS};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::protocol::Protocol;
 use rheostat_lab::catalogue::FILES;
 use rheostat_lab::experiment;
@@ -62,7 +62,7 @@ pub fn options(name: &str) -> &'static [&'static str] {
 pub fn all() -> Value {
     let protocols = registry::list().into_iter().map(|info| {
         let serves: Vec<&str> = Level::WORDS.into_iter().filter(|level| (info.serves)(*level).is_some()).map(Level::name).collect();
-        json!({ "name": info.name, "summary": info.summary, "level": info.level.name(), "serves": serves, "options": options(info.name), "most_replicas": info.most_replicas })
+        json!({ "name": info.name, "summary": info.summary, "level": info.level.name(), "serves": serves, "options": options(info.name), "most_replicas": info.can.most_replicas })
     });
     let papers = regions::papers();
     let names: Vec<&str> = papers.iter().copied().chain(CLOUDS.iter().map(|region| region.name)).collect();

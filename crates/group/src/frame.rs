@@ -3,7 +3,8 @@
 use crate::message::RaftMessage;
 use crate::standing::Word;
 use rheostat_clock::Timestamp;
-use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::Value;
 use rheostat_core::wire::{Wire, WireError};
 use rheostat_core::wire_enum;

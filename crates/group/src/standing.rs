@@ -15,8 +15,8 @@
 use crate::configuration::{Change, Configuration, NOBODY, generation_of, next_in_seat, seat_of};
 use crate::member::Member;
 use crate::message::RaftMessage;
+use rheostat_core::ids::Membership;
 use rheostat_core::planted::Planted;
-use rheostat_core::replica::Membership;
 use rheostat_core::wire_enum;
 use std::collections::{BTreeMap, BTreeSet};
 

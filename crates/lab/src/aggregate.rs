@@ -45,12 +45,6 @@ pub fn student_t_975(freedom: usize) -> f64 {
     z + first / n + second / n.powi(2) + third / n.powi(3)
 }
 
-/// The quantile `share` (0 to 1) of `sorted`, which is not empty: the least value that so large a share of the values does not exceed.
-pub fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
-}
-
 /// What is summed up of the rows of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -9,6 +9,7 @@ pub mod chart;
 pub mod expect;
 pub mod experiment;
 pub mod ground;
+mod quantile;
 pub mod report;
 pub mod row;
 pub mod run;

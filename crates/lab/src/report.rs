@@ -4,6 +4,7 @@ use crate::aggregate::{self, Over, Select};
 use crate::chart::{self, Picture, spoken};
 use crate::expect::{self, Finding, Verdict, bounds, number, place};
 use crate::experiment::{Experiment, GroundName, TableOf};
+use crate::quantile::quantile;
 use crate::row::Row;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -160,7 +161,7 @@ fn summed(mut values: Vec<f64>, percentiles: &[f64]) -> String {
         let _ = write!(text, " ± {}", number(margin));
     }
     for percent in percentiles {
-        let _ = write!(text, "; p{} {}", number(*percent), number(aggregate::quantile(&values, percent / 100.0)));
+        let _ = write!(text, "; p{} {}", number(*percent), number(quantile(&values, percent / 100.0)));
     }
     text
 }

@@ -1,8 +1,8 @@
 //! Values that stand side by side: where a key may have several, half of the keys are written by clients who say what they have seen. A record of its own goes to a checker of its own.
 
 use crate::agreed;
-use crate::load::{World, lock};
 use crate::record::{key_name, observation, version_id};
+use crate::world::{World, lock};
 use rheostat_checkers::siblings::{Look, SiblingHistory, Wrote};
 use rheostat_checkers::{KeyId, UniqueValue};
 use rheostat_client::{Client, Error, Put, Read, Session, Version};

@@ -18,9 +18,9 @@ mod load;
 mod operator;
 pub mod record;
 pub mod report;
+mod world;
 
 use course::{Act, Drawn, Fault, Words};
-use load::{Asked, Gone, KEYSPACE, World, lock};
 use operator::Operator;
 use report::{Counter, Happened, Report};
 use rheostat_checkers::export::lines;
@@ -29,7 +29,7 @@ use rheostat_checkers::{History, check_all};
 use rheostat_client::{Client, Session};
 use rheostat_cluster::description::{DataCenter, ListedNode, Network};
 use rheostat_cluster::{Description, Processes};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_protocols::registry::{self, ProtocolInfo};
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -38,6 +38,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use world::{Asked, Gone, KEYSPACE, Tally, World, lock};
 
 /// How long a client may take to come to its end when the load is over.
 const LAST_OPERATION: Duration = Duration::from_secs(30);
@@ -101,7 +102,7 @@ impl Options {
     pub fn check(&self) -> Result<ProtocolInfo, String> {
         let info = registry::info(&self.protocol)
             .ok_or_else(|| format!("there is no protocol `{}`; there are {}", self.protocol, registry::names().join(", ")))?;
-        if info.keeps_bounds {
+        if info.can.keeps_bounds {
             return Err(format!(
                 "protocol {} answers within bounds, which these clients do not ask for; rheostat sim --protocol {} does",
                 info.name, info.name
@@ -110,10 +111,10 @@ impl Options {
         if !(1..=NAMES.len()).contains(&usize::from(self.data_centers)) {
             return Err(format!("{} data centers: 1 to {} are possible", self.data_centers, NAMES.len()));
         }
-        if self.replicas == 0 || self.replicas > info.most_replicas {
+        if self.replicas == 0 || self.replicas > info.can.most_replicas {
             return Err(format!(
                 "protocol {} has 1 to {} servers of a partition in a data center, not {}",
-                info.name, info.most_replicas, self.replicas
+                info.name, info.can.most_replicas, self.replicas
             ));
         }
         if self.nodes < u16::from(self.replicas) {
@@ -144,7 +145,7 @@ impl Options {
         if self.faults.contains(&Fault::Lose) && self.data_centers < 3 {
             return Err("lose needs three data centers, so that two go on".into());
         }
-        if self.faults.contains(&Fault::Split) && !info.splits {
+        if self.faults.contains(&Fault::Split) && !info.can.splits {
             return Err(format!("the partitions of protocol {} cannot be split (docs/splitting.md)", info.name));
         }
         if self.faults == [Fault::Move] && self.roomy().is_empty() {
@@ -303,7 +304,7 @@ async fn begin_counter(addresses: &[Vec<String>], patience: Duration) -> Result<
         let done = async {
             let clients = one_of_each(addresses, &(0..addresses.len()).collect::<Vec<_>>()).await?;
             load::make_counter(&clients[0]).await?;
-            load::check_counter(&clients, &load::Tally::default(), None, Duration::ZERO).await
+            load::check_counter(&clients, &Tally::default(), None, Duration::ZERO).await
         };
         match done.await {
             Ok(_) => return Ok(()),
@@ -320,7 +321,7 @@ async fn one_of_each(addresses: &[Vec<String>], there: &[usize]) -> Result<Vec<C
         let name = NAMES[*dc];
         let mut found = Err(format!("{name} has no node"));
         for address in &addresses[*dc] {
-            found = load::connect(address, true).await.map_err(|error| format!("{name}: {error}"));
+            found = world::connect(address, true).await.map_err(|error| format!("{name}: {error}"));
             if found.is_ok() {
                 break;
             }

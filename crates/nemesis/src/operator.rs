@@ -1,7 +1,7 @@
 //! Who does what is in the course, and puts it right again: signals to processes, and commands as an operator gives them.
 
 use crate::course::{Act, Episode, NodeAt};
-use crate::load::KEYSPACE;
+use crate::world::KEYSPACE;
 use rheostat_cluster::processes::Signal;
 use rheostat_cluster::ready::{options, statuses};
 use rheostat_cluster::{Description, Processes};

@@ -1,6 +1,6 @@
 //! What came of a run.
 
-use crate::load::DEADLINE;
+use crate::world::DEADLINE;
 use rheostat_checkers::History;
 use rheostat_checkers::history::{Action, Outcome};
 use rheostat_core::DcId;
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use rheostat_checkers::history::SessionId;
     use rheostat_checkers::{HistoryBuilder, Observation};
-    use rheostat_core::operation::Level;
+    use rheostat_core::dial::Level;
 
     /// Reads in data center 0, asked and answered at these times; the answers say whether they failed.
     fn history(reads: &[(u64, u64, bool)]) -> History {

@@ -5,8 +5,8 @@ mod support;
 
 use rheostat_backup::{Cut, FORMAT, KeyspaceEntry, MANIFEST, Manifest, SUMS, Store, Time, Unfinished, read_all, verify};
 use rheostat_core::Timestamp;
+use rheostat_core::answer::Read;
 use rheostat_core::export::Exported;
-use rheostat_core::operation::Read;
 use rheostat_objects::{Bucket, Credentials, Settings};
 use std::io::Read as _;
 use std::path::PathBuf;

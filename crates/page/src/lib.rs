@@ -6,6 +6,7 @@
 //!
 //! Compiled to WebAssembly the crate exports what `ui/simulator` calls; everywhere else it is a library, and its tests are native.
 
+mod bounds;
 #[cfg(target_arch = "wasm32")]
 mod browser;
 mod catalogue;

@@ -1,7 +1,7 @@
 //! Small plans that are made to be looked at: each says what to look at, under which protocols, and what comes of it.
 
-use crate::request;
-use rheostat_core::protocol::Span;
+use crate::bounds::bounded;
+
 use rheostat_protocols::registry;
 use rheostat_sim::plan::Plan;
 use serde::Serialize;
@@ -201,7 +201,7 @@ impl Scenario {
     pub fn plan(&self, variant: &Variant) -> Result<Plan, String> {
         let mut text = format!("protocol {}\n", variant.protocol);
         // Groups choose their own times.
-        let grouped = registry::info(variant.protocol).is_some_and(|info| info.span != Span::Server);
+        let grouped = registry::info(variant.protocol).is_some_and(|info| info.can.agrees());
         for (name, value) in self.options.iter().filter(|_| !grouped) {
             let option = toml::Table::from_iter([((*name).to_owned(), (*value).into())]);
             if registry::check_options(variant.protocol, &option).is_ok() {
@@ -211,7 +211,7 @@ impl Scenario {
         text.push_str(self.plan);
         text.push_str(variant.lines);
         let plan = Plan::parse(&text).map_err(|error| error.to_string())?;
-        request::bounded(&plan)?;
+        bounded(&plan)?;
         Ok(plan)
     }
 

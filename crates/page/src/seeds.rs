@@ -1,6 +1,7 @@
 //! Seeds that break a promise, and plans made small: in slices, so that a page can do other things between.
 
-use crate::request::{self, Search, Shrink};
+use crate::bounds::bounded;
+use crate::request::{Search, Shrink};
 use rheostat_sim::batch::{self, Summary};
 use rheostat_sim::watch::BOUNDS;
 use rheostat_sim::{TraceLevel, run_plan, shrink as smaller};
@@ -23,7 +24,7 @@ pub(crate) fn search(search: &Search) -> Result<Searched, String> {
     for place in 0..search.count {
         let Some(seed) = search.first.checked_add(place) else { return Ok(Searched { tried, next: None, found: None }) };
         let mut summary = Summary::default();
-        request::bounded(&search.options.plan(seed)?)?;
+        bounded(&search.options.plan(seed)?)?;
         batch::run_seed(&search.options, seed, &mut summary)?;
         tried += 1;
         if let Some(found) = summary.found.pop() {

@@ -2,7 +2,7 @@
 
 use crate::v1;
 use rheostat_core::Timestamp;
-use rheostat_core::operation::{AsOf, Dial, Groups, Guarantees, Level, Quorum, Strategy};
+use rheostat_core::dial::{AsOf, Dial, Groups, Guarantees, Level, Quorum, Strategy};
 
 const GUARANTEES: [(v1::Guarantee, Guarantees); 4] = [
     (v1::Guarantee::MonotonicReads, Guarantees::MONOTONIC_READS),

@@ -5,8 +5,8 @@ use crate::v1;
 use crate::v1::export_request::Step;
 use crate::v1::export_response::Answer;
 use rheostat_core::Timestamp;
+use rheostat_core::answer::Read;
 use rheostat_core::export::{ExportAnswer, ExportCall, Exported, ExportedCounter, Kind};
-use rheostat_core::operation::Read;
 
 /// The message for `call` of the backup that it names.
 pub fn call_out(call: &ExportCall, current: bool) -> Step {

@@ -2,8 +2,8 @@
 
 use crate::dial::{level_in, level_out};
 use crate::v1;
+use rheostat_core::dial::Level;
 use rheostat_core::notch::{AGES, AGES_MS, Lags, Sampled, Share, Tally, Waits};
-use rheostat_core::operation::Level;
 use std::collections::BTreeMap;
 
 fn share_out(share: Share) -> v1::Compared {

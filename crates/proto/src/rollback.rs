@@ -4,7 +4,7 @@ use crate::v1;
 use crate::v1::rollback_request::Step;
 use crate::v1::rollback_response::Answer;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::Outcome;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::rollback::{Cause, Difference, RollbackAnswer, RollbackCall, Turn};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::{DcId, Timestamp};

@@ -4,8 +4,9 @@
 //!     cargo bench -p rheostat-protocols --bench step_cost
 
 use rheostat_clock::DcId;
+use rheostat_core::dial::Dial;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Operation};
+use rheostat_core::operation::Operation;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};

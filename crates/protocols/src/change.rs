@@ -1,6 +1,8 @@
 //! A change: a GET, and a PUT that depends on what it found, in one step.
 
-use rheostat_core::operation::{Change, Outcome, Read};
+use rheostat_core::answer::Read;
+use rheostat_core::operation::Change;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Client;
 use rheostat_core::version::{Item, Key};
 

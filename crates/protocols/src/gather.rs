@@ -1,10 +1,11 @@
 //! A read-only transaction's reads, gathered from several partitions.
 
 use rheostat_clock::Timestamp;
+use rheostat_core::answer::Read;
 use rheostat_core::ids::{OpId, PartitionId};
-use rheostat_core::operation::Read;
-use rheostat_core::protocol::{Protocol, Step};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::slots;
+use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::version::Key;
 use rheostat_core::wire::{Reader, Wire, WireError};

@@ -1,7 +1,8 @@
 //! A server's state in pages, for one that is further behind than the log that the others keep: the newest version of each key, slot by slot.
 
-use rheostat_core::protocol::{Protocol, Step};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::slots;
+use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Update};
 use smallvec::smallvec;

@@ -1,8 +1,9 @@
 //! The one list of protocols. A protocol is added by its folder and one line here.
 
+use rheostat_core::capabilities::Capabilities;
+use rheostat_core::dial::Level;
 use rheostat_core::gauge::Gauge;
-use rheostat_core::operation::Level;
-use rheostat_core::protocol::{Card, Client, Protocol, Span};
+use rheostat_core::protocol::{Card, Client, Protocol};
 use rheostat_core::session::Session;
 use rheostat_core::store::Cut;
 use rheostat_core::wire::WireError;
@@ -27,14 +28,8 @@ pub struct ProtocolInfo {
     pub level: Level,
     /// The level at which it serves what asks for one, if it can.
     pub serves: fn(Level) -> Option<Level>,
-    /// Which servers keep the same data together.
-    pub span: Span,
-    /// How many servers of a partition a data center can have.
-    pub most_replicas: u8,
-    /// Whether it answers within a bound with what it has then.
-    pub keeps_bounds: bool,
-    /// Whether partitions of it can be split.
-    pub splits: bool,
+    /// What it can do.
+    pub can: Capabilities,
     /// Whether values of a key may stand side by side, and requests choose their quorum.
     pub siblings: bool,
     /// What it says of itself.
@@ -93,10 +88,7 @@ macro_rules! protocols {
                 summary: <$protocol>::SUMMARY,
                 level: <$protocol>::LEVEL,
                 serves: <$protocol as Protocol>::serves,
-                span: <$protocol>::SPAN,
-                most_replicas: <$protocol>::MOST_REPLICAS,
-                keeps_bounds: <$protocol>::KEEPS_BOUNDS,
-                splits: <$protocol>::SPLITS,
+                can: <$protocol>::CAN,
                 siblings: <<$protocol as Protocol>::Cut as Cut<_>>::SIBLINGS,
                 card: <$protocol>::CARD,
                 lines: lines_of(<$protocol>::NAME),

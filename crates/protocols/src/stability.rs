@@ -2,11 +2,13 @@
 
 use crate::tree::{Aggregate, PERSIST_BUSY_US, Share, Tree};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::dial::Level;
 use rheostat_core::gauge::{Gauge, Metric};
 use rheostat_core::ids::{Now, PartitionId, Place};
-use rheostat_core::operation::{Level, Quality, Read};
-use rheostat_core::protocol::{Protocol, Step};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::QUIET_US;
+use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::version::Key;
 

@@ -4,8 +4,11 @@
 //! the root, and the signature. Whoever trusts the node's key can check it, alone or together with others' receipts ([`verify`]).
 
 mod batch;
+mod digest;
+mod path;
 mod statement;
 pub mod verify;
 
 pub use batch::{Batch, Signer, key_of, parse_key};
-pub use statement::{Act, Damaged, Digest, MOST_LINE, Receipt, Statement, digest};
+pub use digest::{Digest, digest};
+pub use statement::{Act, Damaged, MOST_LINE, Receipt, Statement};

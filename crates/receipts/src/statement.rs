@@ -1,15 +1,12 @@
 //! One statement, and its form in a file.
 
-use crate::batch::{Path, check};
-use rheostat_core::operation::Level;
+use crate::digest::{Bytes, Digest, digest, from_hex, hex};
+use crate::path::{Path, check};
+use rheostat_core::dial::Level;
 use rheostat_core::version::VersionId;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::{DcId, TimestampVector, wire_enum};
-use ring::digest::{Context, SHA256};
 use std::fmt;
-
-/// SHA-256 of something.
-pub type Digest = [u8; 32];
 
 /// The longest line of a receipt, in bytes.
 pub const MOST_LINE: usize = 16 << 10;
@@ -19,16 +16,6 @@ const PREFIX: &str = "rheo-receipt-1:";
 
 /// The longest name of a node or a keyspace.
 const MOST_NAME: usize = 1024;
-
-/// The SHA-256 of `bytes`, one after the other, behind a byte that says what they are.
-pub fn digest(kind: u8, bytes: &[&[u8]]) -> Digest {
-    let mut context = Context::new(&SHA256);
-    context.update(&[kind]);
-    bytes.iter().for_each(|part| context.update(part));
-    let mut out = [0; 32];
-    out.copy_from_slice(context.finish().as_ref());
-    out
-}
 
 /// What was done to the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,22 +64,6 @@ pub struct Statement {
 }
 
 wire_enum!(Act, "what was done", { 0 => Read, 1 => Write });
-
-/// An array, as it is.
-#[derive(Clone, Copy)]
-pub(crate) struct Bytes<const N: usize>(pub(crate) [u8; N]);
-
-impl<const N: usize> Wire for Bytes<N> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
-    }
-
-    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(input.take(N)?);
-        Ok(Bytes(bytes))
-    }
-}
 
 impl Wire for Statement {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -243,17 +214,4 @@ impl Receipt {
         }
         Ok(receipt)
     }
-}
-
-/// Hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]).map(char::from).collect()
-}
-
-/// Their bytes; `None` if there are others.
-pub(crate) fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
-    let (pairs, []) = digits.as_chunks::<2>() else { return None };
-    let value = |digit: u8| char::from(digit).to_digit(16);
-    pairs.iter().map(|[high, low]| Some((value(*high)? << 4 | value(*low)?) as u8)).collect()
 }

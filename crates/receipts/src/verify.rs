@@ -8,8 +8,9 @@
 //!
 //! What a statement at level eventual says binds nobody later, and is bound by nothing but its staleness bound. Missing receipts hide contradictions and make none.
 
-use crate::statement::{Act, Digest, Receipt, Statement};
-use rheostat_core::operation::{Guarantees, Level};
+use crate::digest::Digest;
+use crate::statement::{Act, Receipt, Statement};
+use rheostat_core::dial::{Guarantees, Level};
 use rheostat_core::version::VersionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Receipts: what is signed, what is noticed when it was altered, and which statements contradict each other.
 
 use proptest::prelude::*;
-use rheostat_core::operation::{Guarantees, Level};
+use rheostat_core::dial::{Guarantees, Level};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp, TimestampVector};
 use rheostat_receipts::verify::{Broken, Contradiction, Verdict, compare};

@@ -4,7 +4,7 @@
 //! arguments, then also into typed commands, then those that are one operation on one key into that operation. The best of several rounds is shown.
 
 use rheostat_core::counter::Scope;
-use rheostat_core::operation::Dial;
+use rheostat_core::dial::Dial;
 use rheostat_resp::{Arguments, Command, Limits, Parser, ReplyWriter, RespVersion, encode_request};
 use std::hint::black_box;
 use std::time::{Duration, Instant};

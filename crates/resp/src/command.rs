@@ -14,10 +14,10 @@ mod transaction;
 pub use cluster::ClusterCommand;
 pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, Hello, KeyspaceChoice, Secret};
 pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Weights};
-pub use keys::Scan;
+pub use keys::{Scan, Wait};
 pub use one::{Act, One};
 pub use rheo::{Feed, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, Test, View};
-pub use server::{AclCommand, SlowLogCommand, Wait};
+pub use server::{AclCommand, SlowLogCommand};
 pub use time::MAX_EXPIRY_MS;
 
 use super::arguments::{Arguments, Pairs};

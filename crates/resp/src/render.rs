@@ -1,7 +1,9 @@
 //! Outcomes of operations as replies.
 
 use crate::ReplyWriter;
-use rheostat_core::operation::{Failure, Outcome, Read};
+use rheostat_core::answer::Read;
+use rheostat_core::failure::Failure;
+use rheostat_core::outcome::Outcome;
 
 /// The reply where a partition server is at fault.
 pub const STRANGE: &str = "ERR the partition server answered something else than was asked";

@@ -1,7 +1,10 @@
 //! Every command: what its requests mean, and the errors that answer what is wrong with them.
 
+use rheostat_core::answer::{Quality, Read};
 use rheostat_core::counter::{Direction, Scope, UpdateName};
-use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Groups, Level, Outcome, Quality, Read, SetCondition};
+use rheostat_core::dial::{Groups, Level};
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, SetCondition};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::VersionId;
 use rheostat_resp::command::*;
 use rheostat_resp::table::{COMMANDS, Reason, UNSERVED};

@@ -2,8 +2,11 @@
 
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
+use rheostat_core::answer::Explained;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
-use rheostat_core::operation::{Explained, Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
 use rheostat_core::sla;

@@ -1,9 +1,11 @@
 //! Change feeds: a round asks every partition of this data center, and its answers become a batch ([`rheostat_core::feed`]). Nothing is kept between rounds: where a reader is, it says itself.
 
 use crate::access::{self, Access, unexpected};
+use rheostat_core::failure::Failure;
 use rheostat_core::feed::{Batch, Conflict, FeedAnswer, FeedCall, From, Position, Round, Stopped};
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::Key;
 use std::time::Duration;
 use tokio::time::Instant;

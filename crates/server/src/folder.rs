@@ -489,7 +489,7 @@ fn write(dir: &Path, path: &Path, entries: &[(&'static str, String)]) -> io::Res
 mod tests {
     use super::*;
     use crate::config::NodeConfig;
-    use rheostat_core::protocol::Span;
+    use rheostat_core::capabilities::Reach;
 
     fn topology(cluster: &str, node: &str) -> Topology {
         Topology::new(&NodeConfig::new(cluster, node, "here"))
@@ -541,7 +541,7 @@ mod tests {
     }
 
     /// Data center `here` with three nodes, seen from the first, and a keyspace of `replicas` as protocol `span` would have them.
-    fn grouped(replicas: u8, span: Span) -> (Topology, KeyspaceInfo) {
+    fn grouped(replicas: u8, reach: Reach) -> (Topology, KeyspaceInfo) {
         use crate::config::{KeyspaceConfig, Member};
         let mut config = NodeConfig::new("c", "n0", "here");
         config.partitions = 3;
@@ -560,7 +560,7 @@ mod tests {
         config.keyspaces = vec![KeyspaceConfig { replicas, ..keyspace }];
         let topology = Topology::new(&config);
         let mut info = KeyspaceInfo::new(rheostat_core::ids::KeyspaceId(0), &config.keyspaces[0], true).unwrap();
-        info.span = span;
+        info.can.members = reach;
         (topology, info)
     }
 
@@ -571,19 +571,19 @@ mod tests {
             let (topology, keyspace) = grouped(replicas, span);
             claim_group(folder.path(), &topology, &keyspace).map_err(|error| error.to_string())
         };
-        assert_eq!(claim(1, Span::Server), Ok(()));
+        assert_eq!(claim(1, Reach::Server), Ok(()));
         assert!(!folder.path().join("k").exists(), "nothing is kept together, so nothing is noted");
-        assert_eq!(claim(3, Span::DataCenter), Ok(()));
-        assert_eq!(claim(3, Span::DataCenter), Ok(()));
-        let refused = claim(2, Span::DataCenter).unwrap_err();
+        assert_eq!(claim(3, Reach::DataCenter), Ok(()));
+        assert_eq!(claim(3, Reach::DataCenter), Ok(()));
+        let refused = claim(2, Reach::DataCenter).unwrap_err();
         assert!(refused.contains("replicas") && refused.contains("\"3\"") && refused.contains("\"2\""), "{refused}");
-        assert!(claim(1, Span::Server).is_err());
+        assert!(claim(1, Reach::Server).is_err());
     }
 
     #[test]
     fn data_of_single_servers_does_not_become_that_of_a_group() {
         let folder = tempfile::tempdir().unwrap();
-        let (topology, keyspace) = grouped(3, Span::Everywhere);
+        let (topology, keyspace) = grouped(3, Reach::Everywhere);
         // A folder that a crash left empty is new.
         std::fs::create_dir(folder.path().join("k")).unwrap();
         claim_group(folder.path(), &topology, &keyspace).unwrap();

@@ -1,10 +1,11 @@
 //! Keyspaces at run time: what is known of one, how its sessions are made, how its partition servers are built.
 
 use crate::config::{DurabilityConfig, KeyspaceConfig, NodeConfig};
+use rheostat_core::capabilities::Capabilities;
+use rheostat_core::dial::Level;
 use rheostat_core::glob::MAX_PATTERN_BYTES;
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::Level;
-use rheostat_core::protocol::{Protocol, Span};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{PartitionServer, ReplicaConfig};
 use rheostat_core::session::{ClusterId, Session};
 use rheostat_core::sla::ServiceLevel;
@@ -27,8 +28,8 @@ pub struct KeyspaceInfo {
     pub protocol: &'static str,
     /// Its own level: what operations get that ask for none.
     pub level: Level,
-    /// Which of its servers keep the same data together.
-    pub span: Span,
+    /// What its protocol can do.
+    pub can: Capabilities,
     /// Whether values of a key may stand side by side, and requests choose their quorum.
     pub siblings: bool,
     /// How many servers each of its partitions has in each data center.
@@ -37,8 +38,6 @@ pub struct KeyspaceInfo {
     pub durability: Durability,
     /// Versions written in the last so many milliseconds are kept, superseded or not.
     pub history_ms: u64,
-    /// Whether an operation is answered when its time is up, with what has been done by then.
-    pub keeps_bounds: bool,
     serves: fn(Level) -> Option<Level>,
     sessions: Sessions,
 }
@@ -62,12 +61,11 @@ impl KeyspaceInfo {
             name: config.name.clone(),
             protocol,
             level,
-            span: span(config),
+            can: can(config),
             siblings: registry::info(&config.protocol).is_some_and(|protocol| protocol.siblings),
             replicas: config.replicas,
             durability,
             history_ms: config.history_ms,
-            keeps_bounds: registry::info(&config.protocol).is_some_and(|protocol| protocol.keeps_bounds),
             serves,
             sessions,
         })
@@ -75,7 +73,7 @@ impl KeyspaceInfo {
 
     /// Whether the servers of a partition agree by majority.
     pub fn is_grouped(&self) -> bool {
-        self.span != Span::Server || self.replicas > 1
+        self.can.agrees() || self.replicas > 1
     }
 
     /// Whether it can give `level`.
@@ -132,12 +130,12 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
     if !(1..=MAX_REPLICAS).contains(&replicas) {
         return Err(("replicas", format!("{replicas} is not from 1 to {MAX_REPLICAS}")));
     }
-    if replicas > info.most_replicas {
-        let able: Vec<&str> = registry::list().iter().filter(|protocol| protocol.most_replicas > 1).map(|protocol| protocol.name).collect();
+    if replicas > info.can.most_replicas {
+        let able: Vec<&str> = registry::list().iter().filter(|protocol| protocol.can.most_replicas > 1).map(|protocol| protocol.name).collect();
         let able = if able.is_empty() { "no protocol of this release has several".into() } else { format!("those that can: {}", able.join(", ")) };
         return Err(("replicas", format!("protocol {protocol} has one server of a partition in each data center, so it must be 1; {able}")));
     }
-    if replicas > 1 && info.span == Span::Server && keyspace.durability == DurabilityConfig::Memory {
+    if replicas > 1 && !info.can.agrees() && keyspace.durability == DurabilityConfig::Memory {
         return Err((
             "replicas",
             format!("with durability memory, what a majority of {replicas} servers has can be lost by a restart: it must be 1"),
@@ -156,14 +154,6 @@ const MOST_PATIENCE_MS: u64 = 3_600_000;
 
 /// Errors: the field, and what is wrong with it.
 fn check_on_violation(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, String)> {
-    struct KnowsThePast;
-    impl Visitor for KnowsThePast {
-        type Output = bool;
-
-        fn visit<P: Protocol>(self) -> bool {
-            P::KNOWS_THE_PAST
-        }
-    }
     let (policy, protocol) = (&keyspace.on_violation, &keyspace.protocol);
     if !(1..=3600).contains(&policy.most_per_hour) {
         return Err(("on_violation.most_per_hour", format!("{} is not from 1 to 3600", policy.most_per_hour)));
@@ -177,26 +167,26 @@ fn check_on_violation(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, St
     if !policy.rollback {
         return Ok(());
     }
-    if span(keyspace) != Span::Server {
+    if can(keyspace).agrees() {
         return Err(("on_violation.rollback", format!("protocol {protocol} agrees on each write; a keyspace of it cannot be rolled back")));
     }
     if keyspace.history_ms == 0 {
         return Err(("on_violation.rollback", "it takes history_ms: what was is not kept".into()));
     }
-    if policy.depending && registry::visit(protocol, KnowsThePast) != Some(true) {
+    if policy.depending && !can(keyspace).knows_the_past {
         return Err(("on_violation.depending", format!("protocol {protocol} does not know what depends on what")));
     }
     Ok(())
 }
 
-/// Which servers of `keyspace` keep the same data together.
-pub(crate) fn span(keyspace: &KeyspaceConfig) -> Span {
-    registry::info(&keyspace.protocol).map_or(Span::Server, |protocol| protocol.span)
+/// What the protocol of `keyspace` can do.
+pub(crate) fn can(keyspace: &KeyspaceConfig) -> Capabilities {
+    registry::info(&keyspace.protocol).map_or(Capabilities::LINKED, |protocol| protocol.can)
 }
 
 /// Whether the servers of a partition of `keyspace` agree by majority.
 pub(crate) fn is_grouped(keyspace: &KeyspaceConfig) -> bool {
-    span(keyspace) != Span::Server || keyspace.replicas > 1
+    can(keyspace).agrees() || keyspace.replicas > 1
 }
 
 /// Whether a server of `keyspace` has a seat, which can be at another node than the configuration says: others can make a new one of what they have, or what it is and has promised is on its disk.

@@ -3,7 +3,9 @@
 //! A protocol that keeps bounds answers when an operation's time is up, and plans for its own being late. What comes after that it does not see: the disk that has to have what was read, the thread that
 //! hands the answer on, other threads on a full machine.
 
-use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::dial::Dial;
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -77,7 +79,8 @@ impl Over {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rheostat_core::operation::{Level, Quality, Read};
+    use rheostat_core::answer::{Quality, Read};
+    use rheostat_core::dial::Level;
     use rheostat_core::version::{Item, Key};
     use std::time::Duration;
 

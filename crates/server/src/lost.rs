@@ -11,9 +11,9 @@ use crate::peer::TELLS_REMOVED;
 use crate::shard::mailbox::Control;
 use crate::shared::{Shared, lock};
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::capabilities::Capabilities;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::moment::utc;
-use rheostat_core::protocol::Span;
 use rheostat_core::store::Durability;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_struct;
@@ -89,12 +89,12 @@ impl Standing {
     }
 }
 
-/// Why no data center can be let in where there is a keyspace of a protocol of this span and durability, as words that follow the keyspace's name; `None`: it can.
-pub(crate) fn lets_nobody_in(span: Span, durability: Durability, protocol: &str) -> Option<String> {
-    match span {
-        Span::Server if durability == Durability::Memory => Some("keeps nothing on disk".into()),
-        Span::Server => None,
-        _ => Some(format!("runs protocol {protocol}, in which a data center cannot be added yet")),
+/// Why no data center can be let in where there is a keyspace of a protocol that can do so, with this durability, as words that follow the keyspace's name; `None`: it can.
+pub(crate) fn lets_nobody_in(can: &Capabilities, durability: Durability, protocol: &str) -> Option<String> {
+    match can.links {
+        true if durability == Durability::Memory => Some("keeps nothing on disk".into()),
+        true => None,
+        false => Some(format!("runs protocol {protocol}, in which a data center cannot be added yet")),
     }
 }
 
@@ -405,7 +405,7 @@ impl Shared {
         if dc == self.topology.here {
             return Err(format!("this node is of {name}: it is said in the other data centers"));
         }
-        let why = |keyspace: &KeyspaceInfo| Some((keyspace.name.clone(), lets_nobody_in(keyspace.span, keyspace.durability, keyspace.protocol)?));
+        let why = |keyspace: &KeyspaceInfo| Some((keyspace.name.clone(), lets_nobody_in(&keyspace.can, keyspace.durability, keyspace.protocol)?));
         if let Some((keyspace, why)) = self.keyspaces.iter().find_map(why) {
             return Err(format!("keyspace {keyspace} {why}"));
         }

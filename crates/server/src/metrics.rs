@@ -237,9 +237,9 @@ mod tests {
     use crate::status::{OperationKind, ServiceLevelStatus, ServiceLevelTally, ShardStatus, level_index};
     use crate::topology::NodeId;
     use rheostat_core::DcId;
+    use rheostat_core::dial::Level;
     use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
     use rheostat_core::notch::{Sampled, Share, Tally, label_of};
-    use rheostat_core::operation::Level;
     use rheostat_core::replica::LinkStatus;
     use rheostat_core::replica::Status;
     use rheostat_core::store::{Position, StoreStats};

@@ -6,10 +6,14 @@ use crate::access::{self, Access};
 use crate::config::{KeyspaceConfig, NodeConfig, ServiceLevelConfig};
 use crate::shared::{Shared, lock};
 use crate::status::{Histogram, ServiceLevelStatus, ServiceLevelTally};
+use rheostat_core::answer::Read;
 use rheostat_core::counter::{CounterCall, Rights, Standing};
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::{NOBODY, label_of};
-use rheostat_core::operation::{Acted, Dial, Failure, Level, Operation, Outcome, Read};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::{Acted, Outcome};
 use rheostat_core::session::Session;
 use rheostat_core::sla::{self, Achieved, Ask, Course, Forecast, Keeping, MOST_ENTRIES, Progress, Request, ServiceLevel, Wait};
 use rheostat_core::{DcId, Timestamp};
@@ -489,8 +493,9 @@ fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rheostat_core::answer::Quality;
     use rheostat_core::counter::{CounterView, NewCounter};
-    use rheostat_core::operation::{Action, Guard, Quality};
+    use rheostat_core::operation::{Action, Guard};
     use rheostat_core::version::{Item, Key, VersionId};
     use rheostat_protocols::causal::CausalClient;
 

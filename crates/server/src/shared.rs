@@ -32,8 +32,10 @@ use crate::tls::Identity;
 use crate::topology::{NodeId, Topology};
 use crate::users::Users;
 use rheostat_core::DcId;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::session::Session;
 use rheostat_core::sla::Away;
 use rheostat_core::token::{self, TokenError, TokenKeys};
@@ -394,7 +396,7 @@ impl Shared {
     /// Keeps back of an operation's bound what its answer takes from here on, where the protocol keeps bounds.
     #[inline]
     pub(crate) fn leave_in_time(&self, keyspace: KeyspaceId, operation: &mut Operation) -> Option<Over> {
-        let keeps = self.keyspaces.get(usize::from(keyspace.0)).is_some_and(|info| info.keeps_bounds);
+        let keeps = self.keyspaces.get(usize::from(keyspace.0)).is_some_and(|info| info.can.keeps_bounds);
         if keeps { self.leaving.plan(operation) } else { None }
     }
 

@@ -6,9 +6,11 @@ use crate::service_levels::UNNAMED;
 use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::counter::Scope;
+use rheostat_core::dial::Level;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::notch::{Sampled, label_of};
-use rheostat_core::operation::{Failure, Level, Outcome};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Status;
 
 /// A node at a glance.

@@ -3,8 +3,8 @@
 use crate::config::{KeyspaceConfig, NodeConfig};
 use crate::keyspace;
 use rheostat_core::DcId;
+use rheostat_core::capabilities::Reach;
 use rheostat_core::ids::{KeyspaceId, PartitionId, Place, ServerId};
-use rheostat_core::protocol::Span;
 use rheostat_core::session::ClusterId;
 use rheostat_core::slots;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ const COMES: u32 = 1 << 16;
 #[derive(Debug)]
 struct Seats {
     /// Which ones agree by majority; `None` if each stands alone.
-    group: Option<Span>,
+    group: Option<Reach>,
     /// By data center, partition and replica: the node, and [`COMES`].
     hosts: Vec<AtomicU32>,
 }
@@ -159,7 +159,7 @@ impl Topology {
             (0..self.partitions).flat_map(move |partition| (0..keyspace.replicas).map(move |replica| (dc, PartitionId(partition), replica)))
         });
         Seats {
-            group: keyspace::is_grouped(keyspace).then(|| keyspace::span(keyspace)),
+            group: keyspace::is_grouped(keyspace).then(|| keyspace::can(keyspace).members),
             hosts: servers.map(|(dc, partition, replica)| AtomicU32::new(self.first_host(dc, partition, replica).0.into())).collect(),
         }
     }
@@ -204,9 +204,9 @@ impl Topology {
 
     /// The servers of the group of `server`, itself among them; none where there are no groups.
     pub(crate) fn group(&self, keyspace: KeyspaceId, server: ServerId) -> impl Iterator<Item = ServerId> + '_ {
-        let span = self.seat(keyspace, server).and_then(|(seats, _)| seats.group);
-        let replicas = span.map_or(0, |_| self.replicas[usize::from(keyspace.0)]);
-        let everywhere = span == Some(Span::Everywhere);
+        let reach = self.seat(keyspace, server).and_then(|(seats, _)| seats.group);
+        let replicas = reach.map_or(0, |_| self.replicas[usize::from(keyspace.0)]);
+        let everywhere = reach == Some(Reach::Everywhere);
         let dcs = (0..self.data_centers.len() as u8).map(DcId).filter(move |dc| everywhere || *dc == server.dc);
         dcs.flat_map(move |dc| (0..replicas).map(move |replica| ServerId { dc, replica, ..server }))
     }

@@ -121,7 +121,7 @@ impl Summary {
 
     /// The marks that this batch of `protocol` should have seen and did not: without them it shows too little.
     pub fn unseen(&self, protocol: &str) -> Vec<&'static str> {
-        let causal = crate::node::level(protocol) != rheostat_core::operation::Level::Eventual;
+        let causal = crate::node::level(protocol) != rheostat_core::dial::Level::Eventual;
         let wanted = |mark: &&Mark| causal || !mark.causal;
         marks::ALL.iter().filter(wanted).filter(|mark| self.marks.get(mark.name).copied().unwrap_or(0) == 0).map(|mark| mark.name).collect()
     }

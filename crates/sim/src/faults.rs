@@ -301,7 +301,7 @@ impl World<'_> {
         if !self.plan.is_grouped() {
             return true;
         }
-        let (id, everywhere) = (self.servers[server].id, crate::node::spans_data_centers(&self.plan.protocol));
+        let (id, everywhere) = (self.servers[server].id, crate::node::can(&self.plan.protocol).agrees_everywhere());
         let of_group = |other: &&crate::world::Server| other.id.partition == id.partition && (everywhere || other.id.dc == id.dc);
         let is_away = |other: &&crate::world::Server| {
             let gauges = other.node.as_ref().map(|node| node.look().status(other.clock.read(self.now_us)).gauges).unwrap_or_default();

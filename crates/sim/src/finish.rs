@@ -8,9 +8,11 @@ use crate::trace::TraceLevel;
 use crate::world::{Failure, ServerIndex, World};
 use rheostat_checkers::as_of;
 use rheostat_checkers::{Action as Recorded, History, KeyId, Observation, Outcome as Came, Promises, check, check_all};
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::link::OUT_OF_REACH_FOR_LONG_US;
-use rheostat_core::operation::{self, Dial, Level, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, Outbox};
 use rheostat_core::slots::slot;
 use rheostat_core::store::StoreStats;
@@ -440,7 +442,7 @@ impl World<'_> {
         let until_us = self.now_us + ANSWER_US;
         loop {
             let answer = self.ask_at(server, operation.clone(), patience_us);
-            let busy = matches!(answer, Some(Outcome::Failed(operation::Failure::Busy(_))));
+            let busy = matches!(answer, Some(Outcome::Failed(rheostat_core::failure::Failure::Busy(_))));
             if !busy || self.now_us >= until_us {
                 return answer;
             }
@@ -492,7 +494,7 @@ impl World<'_> {
             }
         }
         if !self.plan.may_lose_acknowledged()
-            && let Err(why) = self.tests.check(history, !crate::node::spans_data_centers(&self.plan.protocol))
+            && let Err(why) = self.tests.check(history, !crate::node::can(&self.plan.protocol).agrees_everywhere())
         {
             self.fail("test-writes", why);
         }

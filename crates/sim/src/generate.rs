@@ -5,10 +5,9 @@
 //! a session that happens to look.
 
 use crate::plan::{Action, ClientPlan, ClockPlan, Delay, Expected, Fault, FaultKind, KeyIndex, Moment, Plan, PutItem, Spread, Step, Transport};
-use crate::profiles;
 use rheostat_core::DcId;
+use rheostat_core::dial::{Groups, Guarantees, Level};
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Groups, Guarantees, Level};
 use rheostat_core::random::Random;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::Durability;
@@ -26,16 +25,6 @@ const DRAWN_OPTIONS: &[(&str, u64, u64)] = &[
     ("keep_batches", 4, 40),
 ];
 
-/// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn; a planted bug brings the profile and the load that it was made for.
-pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
-    profiles::of_bug(planted).plan(protocol, options, planted, profiles::wants_counters(planted), seed)
-}
-
-/// The plan of `seed` for `protocol` with a load of counters.
-pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
-    profiles::ALL[0].plan(protocol, options, planted, true, seed)
-}
-
 /// The plan whose load is of plain keys, and about when that will be done.
 pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> (Plan, u64) {
     let mut random = Random::new(seed ^ 0x5EED_0F0F_7E57_1234);
@@ -44,7 +33,7 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
     plan.planted = planted.map(str::to_owned);
     plan.options = drawn_options(protocol, options, &mut random.fork());
     cluster(&mut plan, &mut random.fork());
-    if crate::node::replicates(protocol) {
+    if crate::node::can(protocol).agrees() {
         groups(&mut plan, seed);
     }
     plan.cold = cold(&plan, seed);
@@ -53,7 +42,7 @@ pub(crate) fn general_plan(protocol: &str, options: &toml::Table, planted: Optio
     plan.keys = keys(&plan, &mut random.fork());
     let horizon_us = clients(&mut plan, &mut random.fork());
     faults(&mut plan, horizon_us, &mut random.fork());
-    if crate::node::replicates(protocol) {
+    if crate::node::can(protocol).agrees() {
         spread_over_replicas(&mut plan, seed);
     }
     checking(&mut plan, &mut random.fork());
@@ -73,7 +62,7 @@ fn cold(plan: &Plan, seed: u64) -> u32 {
 /// The cluster of a protocol that replicates partitions: fewer of them, each with several servers, on disks.
 fn groups(plan: &mut Plan, seed: u64) {
     let mut random = Random::new(seed ^ 0x6E0D_5EED_0000_0001);
-    let everywhere = crate::node::spans_data_centers(&plan.protocol);
+    let everywhere = crate::node::can(&plan.protocol).agrees_everywhere();
     plan.data_centers = pick(&mut random, if everywhere { &[(20, 1), (20, 2), (60, 3)] } else { &[(20, 1), (50, 2), (30, 3)] });
     plan.partitions = pick(&mut random, &[(60, 1), (40, 2)]);
     plan.replicas = match (everywhere, plan.data_centers) {
@@ -89,7 +78,7 @@ fn groups(plan: &mut Plan, seed: u64) {
     if random.chance(1, 5) && !plan.options.contains_key("hlc") {
         plan.options.insert("hlc".into(), toml::Value::Boolean(false));
     }
-    plan.replicas = plan.replicas.min(crate::node::most_replicas(&plan.protocol));
+    plan.replicas = plan.replicas.min(crate::node::can(&plan.protocol).most_replicas);
     if everywhere {
         // A leader must be heard across the slowest way and back.
         plan.options.entry("election_ms").or_insert(toml::Value::Integer(random.between(1_200, 2_500) as i64));

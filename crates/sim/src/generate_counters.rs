@@ -68,7 +68,7 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
     aim(&mut plan, partition, &mut random.fork());
     reclaims(&mut plan, horizon_us, &mut random.fork());
     let_majorities_agree(&mut plan);
-    if crate::node::keeps_bounds(protocol) {
+    if crate::node::can(protocol).keeps_bounds {
         // An operation without a bound takes as many rounds as it takes, a counter's takes two of those, and a server waits for all of them.
         let ways = plan.delays.iter().map(|delay| delay.delay).chain([plan.local, plan.near]);
         let way_us = ways.map(|way| way.least_us + way.jitter_us).max().unwrap_or(0);
@@ -84,7 +84,7 @@ fn let_majorities_agree(plan: &mut Plan) {
     if !plan.is_grouped() {
         return;
     }
-    let everywhere = crate::node::spans_data_centers(&plan.protocol);
+    let everywhere = crate::node::can(&plan.protocol).agrees_everywhere();
     let mut groups: BTreeMap<(PartitionId, Option<DcId>), Vec<ServerId>> = BTreeMap::new();
     for server in plan.servers() {
         groups.entry((server.partition, (!everywhere).then_some(server.dc))).or_default().push(server);
@@ -282,7 +282,7 @@ fn tallies(plan: &mut Plan, partition: PartitionId, horizon_us: u64, random: &mu
         }
         plan.clients.push(client);
     }
-    if crate::node::level(&plan.protocol) == rheostat_core::operation::Level::Eventual || plan.may_lose_acknowledged() || !random.chance(1, 2) {
+    if crate::node::level(&plan.protocol) == rheostat_core::dial::Level::Eventual || plan.may_lose_acknowledged() || !random.chance(1, 2) {
         return;
     }
     let counter = plan.counters.len();

@@ -1,10 +1,11 @@
 //! What the simulator knows of a protocol by its name; a partition server is the production stack over a store with a simulated disk.
 
 use rheostat_core::DcId;
+use rheostat_core::capabilities::{Capabilities, Reach};
+use rheostat_core::dial::Level;
 use rheostat_core::ids::Place;
-use rheostat_core::operation::Level;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Protocol, Span};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::ReplicaConfig;
 use rheostat_core::store::Durability;
 use rheostat_core::{link, replica};
@@ -42,19 +43,9 @@ pub(crate) fn has_siblings(protocol: &str) -> bool {
     registry::list().into_iter().any(|info| info.name == protocol && info.siblings)
 }
 
-/// Whether partitions of `protocol` can be split.
-pub(crate) fn splits(protocol: &str) -> bool {
-    registry::info(protocol).is_some_and(|info| info.splits)
-}
-
-/// How many servers of a partition a data center can have in `protocol`.
-pub(crate) fn most_replicas(protocol: &str) -> u8 {
-    registry::info(protocol).map_or(1, |info| info.most_replicas)
-}
-
-/// Whether `protocol` answers within a bound with what it has then.
-pub(crate) fn keeps_bounds(protocol: &str) -> bool {
-    registry::info(protocol).is_some_and(|info| info.keeps_bounds)
+/// What `protocol` can do.
+pub(crate) fn can(protocol: &str) -> Capabilities {
+    registry::info(protocol).map_or(Capabilities::LINKED, |info| info.can)
 }
 
 /// The level that the reads of `protocol` have; eventual if there is no such protocol.
@@ -67,34 +58,11 @@ pub(crate) fn serves(protocol: &str) -> fn(Level) -> Option<Level> {
     registry::list().into_iter().find(|info| info.name == protocol).map_or(|_| None, |info| info.serves)
 }
 
-/// Whether `protocol` keeps several servers of a partition together, and so decides changes in one place.
-pub(crate) fn replicates(protocol: &str) -> bool {
-    registry::list().into_iter().any(|info| info.name == protocol && info.span != Span::Server)
-}
-
 /// Whether `protocol` shows to everybody in a data center what was acknowledged there: not where several servers answer, and not where checking groups hide what they do not have.
 pub(crate) fn shows_at_once(protocol: &str) -> bool {
     let option = toml::Table::from_iter([("tracking".to_owned(), "server".into())]);
     let has_checking_groups = registry::check_options(protocol, &option).is_ok();
     !has_checking_groups && registry::info(protocol).is_some_and(|info| !info.siblings)
-}
-
-/// Whether `protocol` knows what depends on what.
-pub(crate) fn knows_the_past(protocol: &str) -> bool {
-    struct Knows;
-    impl Visitor for Knows {
-        type Output = bool;
-
-        fn visit<P: Protocol>(self) -> bool {
-            P::KNOWS_THE_PAST
-        }
-    }
-    registry::visit(protocol, Knows).unwrap_or(false)
-}
-
-/// Whether `protocol` keeps the servers of a partition in all data centers together.
-pub(crate) fn spans_data_centers(protocol: &str) -> bool {
-    registry::list().into_iter().any(|info| info.name == protocol && info.span == Span::Everywhere)
 }
 
 /// `protocol bug seed` for each seed that catches a planted bug; `only protocol bug` for one that shows under one protocol alone.
@@ -104,8 +72,8 @@ const CATCHING: &str = include_str!("../plans/planted.seeds");
 pub fn planted(protocol: &str) -> Vec<&'static str> {
     let Some(info) = registry::list().into_iter().find(|info| info.name == protocol) else { return Vec::new() };
     // Without links and with a log of its own, most bugs of the parts that all share cannot show.
-    let shared = match info.span {
-        Span::Server => [
+    let shared = match info.can.members {
+        Reach::Server => [
             link::PLANTED,
             replica::PLANTED,
             counting::PLANTED,
@@ -115,17 +83,17 @@ pub fn planted(protocol: &str) -> Vec<&'static str> {
             PLANTED_IN_SPLITS,
         ]
         .concat(),
-        Span::DataCenter => [counting::PLANTED, group::PLANTED_IN_MEMBERS, PLANTED_IN_SPLITS].concat(),
-        Span::Everywhere => [group::PLANTED_IN_MEMBERS, PLANTED_IN_SPLITS].concat(),
+        Reach::DataCenter => [counting::PLANTED, group::PLANTED_IN_MEMBERS, PLANTED_IN_SPLITS].concat(),
+        Reach::Everywhere => [group::PLANTED_IN_MEMBERS, PLANTED_IN_SPLITS].concat(),
     };
     // A group's answers are on disk, and it says hello more than once.
     let can_show = |bug: &&str| match *bug {
         bug if only_under(bug).is_some() => only_under(bug) == Some(info.name),
-        "rollback-leaves-what-depends" | "rollback-takes-what-does-not-depend" | "rollback-forgets-what-is-beneath" => knows_the_past(info.name),
-        "counter-spends-before-durable" | "counter-name-forgotten-at-restart" => info.span == Span::Server,
+        "rollback-leaves-what-depends" | "rollback-takes-what-does-not-depend" | "rollback-forgets-what-is-beneath" => info.can.knows_the_past,
+        "counter-spends-before-durable" | "counter-name-forgotten-at-restart" => !info.can.agrees(),
         // A member of a group that has forgotten what it is would not start.
-        "split-forgets-its-state" if info.span != Span::Server => false,
-        bug if PLANTED_IN_SPLITS.contains(&bug) => info.splits,
+        "split-forgets-its-state" if info.can.agrees() => false,
+        bug if PLANTED_IN_SPLITS.contains(&bug) => info.can.splits,
         _ => true,
     };
     [info.planted, &shared].concat().into_iter().filter(can_show).collect()

@@ -4,10 +4,10 @@ pub use crate::faults::{Fault, FaultKind, Moment};
 use rheostat_checkers::Promise;
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
+use rheostat_core::dial::{Groups, Level};
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Groups, Level};
 use rheostat_core::replica::GroupConfig;
-use rheostat_core::rollback::Phase;
+use rheostat_core::rollback::course::Phase;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::{Checkpoints, Durability};
@@ -427,12 +427,12 @@ impl Plan {
 
     /// Whether the servers of a partition agree by majority.
     pub fn is_grouped(&self) -> bool {
-        crate::node::replicates(&self.protocol) || self.replicas > 1
+        crate::node::can(&self.protocol).agrees() || self.replicas > 1
     }
 
     /// Whether they do so under a protocol that knows of one of them.
     pub fn has_replicas(&self) -> bool {
-        self.replicas > 1 && !crate::node::replicates(&self.protocol)
+        self.replicas > 1 && !crate::node::can(&self.protocol).agrees()
     }
 
     /// Whether a server loses its disk in it.
@@ -473,7 +473,7 @@ impl Plan {
             return Err("a plan has 1 to 8 data centers and 1 to 64 partitions".into());
         }
         if self.split_from > 0
-            && (!self.partitions.is_multiple_of(self.split_from) || self.durability == Durability::Memory || !crate::node::splits(&self.protocol))
+            && (!self.partitions.is_multiple_of(self.split_from) || self.durability == Durability::Memory || !crate::node::can(&self.protocol).splits)
         {
             return Err("partitions are split into as many each, where servers have a disk and can be split".into());
         }
@@ -520,7 +520,8 @@ impl Plan {
             if let FaultKind::Reserved { dc } = fault.kind {
                 let others = |dc: &DcId| !self.faults.iter().any(|other| other.kind == FaultKind::Reserved { dc: *dc });
                 let dies = self.faults.iter().any(|other| other.kind == FaultKind::Death { dc });
-                if fault.until_us > 0 || dies || crate::node::replicates(&self.protocol) || !(0..self.data_centers).map(DcId).any(|dc| others(&dc)) {
+                if fault.until_us > 0 || dies || crate::node::can(&self.protocol).agrees() || !(0..self.data_centers).map(DcId).any(|dc| others(&dc))
+                {
                     return Err("a place is free from the beginning, not all are, nobody dies there, and each server of a data center is known to its own only".into());
                 }
             }

@@ -5,8 +5,8 @@ use crate::generate_counters;
 use crate::node;
 use crate::plan::{Action, ClockPlan, Ends, Expected, Fate, Fault, FaultKind, Kill, Moment, PHASES, Plan, Spread, Step, Transport};
 use rheostat_core::DcId;
+use rheostat_core::dial::{Groups, Level};
 use rheostat_core::ids::{PartitionId, Place, ServerId};
-use rheostat_core::operation::{Groups, Level};
 use rheostat_core::random::Random;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::store::{Checkpoints, Durability};
@@ -299,7 +299,7 @@ fn any(plan: &Plan, random: &mut Random) -> ServerId {
 
 /// Members of groups that are away for long, leaders among them, while the others go on.
 fn away(plan: &mut Plan, horizon_us: u64, _: &mut Random) {
-    if !node::replicates(&plan.protocol) {
+    if !node::can(&plan.protocol).agrees() {
         return;
     }
     if let Some(kept) = plan.options.get_mut("keep_batches") {
@@ -351,7 +351,7 @@ fn can_die(plan: &Plan) -> bool {
         };
         node::holders(&plan.protocol, &plan.options, place).is_ok_and(|holders| holders.len() == usize::from(plan.data_centers))
     });
-    held_by_all && plan.data_centers > 1 && !node::replicates(&plan.protocol)
+    held_by_all && plan.data_centers > 1 && !node::can(&plan.protocol).agrees()
 }
 
 /// Any three data centers, if a data center can be out of reach for some of the others.
@@ -488,7 +488,7 @@ fn comes(plan: &mut Plan, dc: DcId, from_us: u64, random: &mut Random) {
 
 /// One disk of a partition at most: what only two servers have is lost with both.
 fn lost_disks(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if node::replicates(&plan.protocol) || plan.data_centers == 1 || !plan.counters.is_empty() {
+    if node::can(&plan.protocol).agrees() || plan.data_centers == 1 || !plan.counters.is_empty() {
         return;
     }
     // Where a clock is far behind what its servers have written, a new one repeats timestamps that went with the old one's disk.
@@ -618,7 +618,7 @@ fn bursts(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 }
 
 fn past(plan: &mut Plan, _: u64, random: &mut Random) {
-    if node::replicates(&plan.protocol) {
+    if node::can(&plan.protocol).agrees() {
         return;
     }
     plan.history_ms = random.between(100, 2_000);
@@ -639,7 +639,7 @@ fn past(plan: &mut Plan, _: u64, random: &mut Random) {
 }
 
 fn feed(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if node::replicates(&plan.protocol) {
+    if node::can(&plan.protocol).agrees() {
         return;
     }
     if random.chance(1, 5) {
@@ -661,7 +661,7 @@ fn feed(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 
 fn checkpoints(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     past(plan, horizon_us, random);
-    if node::replicates(&plan.protocol) {
+    if node::can(&plan.protocol).agrees() {
         return;
     }
     plan.history_ms = random.between(30, 300);
@@ -680,7 +680,7 @@ fn checkpoints(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 }
 
 fn rolled(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if node::replicates(&plan.protocol) {
+    if node::can(&plan.protocol).agrees() {
         return;
     }
     // A window that reaches over everything: what is kept is for the profile `past`.
@@ -701,7 +701,7 @@ fn rolled(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 }
 
 fn depending(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if !node::knows_the_past(&plan.protocol) {
+    if !node::can(&plan.protocol).knows_the_past {
         return;
     }
     rolled(plan, horizon_us, random);
@@ -714,7 +714,7 @@ fn depending(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 
 /// Coordinators that are gone, or taken for gone, in each phase, and are taken over once or twice; servers that are killed then.
 fn orphaned(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if node::replicates(&plan.protocol) {
+    if node::can(&plan.protocol).agrees() {
         return;
     }
     plan.history_ms = 60_000;
@@ -724,7 +724,7 @@ fn orphaned(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     }
     let client = random.below(plan.clients.len() as u64) as usize;
     let at = random.below(plan.clients[client].steps.len() as u64 + 1) as usize;
-    let depending = node::knows_the_past(&plan.protocol) && random.chance(1, 4);
+    let depending = node::can(&plan.protocol).knows_the_past && random.chance(1, 4);
     let first = Action::Rollback {
         ago_ms: spread(random, 1, horizon_us / 1000 + 100),
         stop_ms: spread(random, 500, 10_000),
@@ -754,7 +754,7 @@ fn ends(plan: &Plan, most: u32, random: &mut Random) -> Ends {
 
 /// Where one place decides it: what is written follows from another key.
 fn tested(plan: &mut Plan, _: u64, random: &mut Random) {
-    if !node::replicates(&plan.protocol) {
+    if !node::can(&plan.protocol).agrees() {
         return;
     }
     for client in 0..plan.clients.len() {
@@ -791,7 +791,7 @@ fn tested(plan: &mut Plan, _: u64, random: &mut Random) {
 
 /// Where the protocol knows of one server: replicas under it, and trouble for those that lead.
 fn replicas(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if node::replicates(&plan.protocol) || node::most_replicas(&plan.protocol) < 3 {
+    if node::can(&plan.protocol).agrees() || node::can(&plan.protocol).most_replicas < 3 {
         return;
     }
     plan.replicas = pick(random, &[(85, 3), (10, 5), (5, 2)]);
@@ -852,8 +852,8 @@ fn replicas(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 
 /// Disks are lost as soon as the one before has been replaced, and others are away meanwhile.
 fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    let group = node::replicates(&plan.protocol);
-    if node::most_replicas(&plan.protocol) < 3 || !plan.counters.is_empty() {
+    let group = node::can(&plan.protocol).agrees();
+    if node::can(&plan.protocol).most_replicas < 3 || !plan.counters.is_empty() {
         return;
     }
     at_leisure(plan, horizon_us);
@@ -861,7 +861,7 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     match group {
         true => {
             plan.durability = if plan.durability == Durability::Memory { Durability::Interval } else { plan.durability };
-            let alone = node::spans_data_centers(&plan.protocol) && plan.data_centers > 2;
+            let alone = node::can(&plan.protocol).agrees_everywhere() && plan.data_centers > 2;
             plan.replicas = if alone { 1 } else { 3 };
             plan.faults.iter_mut().flat_map(|fault| fault.kind.servers_mut()).for_each(|server| server.replica %= plan.replicas);
             plan.clocks.retain(|clock| clock.server.replica < plan.replicas);
@@ -877,7 +877,7 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     let one = any(plan, random);
     let mut at_us = random.between(100_000, 1_500_000);
     while at_us < horizon_us {
-        let everywhere = node::spans_data_centers(&plan.protocol);
+        let everywhere = node::can(&plan.protocol).agrees_everywhere();
         let dc = if everywhere { DcId(random.below(plan.data_centers.into()) as u8) } else { one.dc };
         let server = ServerId { dc, replica: random.below(plan.replicas.into()) as u8, ..one };
         let until_us = at_us + spread(random, 5_000, 800_000);
@@ -900,7 +900,7 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 /// All data centers begin with fewer partitions than the plan has. What lasts at a server is at one that is there from the beginning.
 fn split(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     let rolls_back = |step: &Step| matches!(step.action, Action::Rollback { .. } | Action::TakeOver { .. });
-    if !node::splits(&plan.protocol) || plan.partitions == 1 || plan.clients.iter().any(|client| client.steps.iter().any(rolls_back)) {
+    if !node::can(&plan.protocol).splits || plan.partitions == 1 || plan.clients.iter().any(|client| client.steps.iter().any(rolls_back)) {
         return;
     }
     if plan.durability == Durability::Memory {
@@ -967,11 +967,11 @@ fn moved(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 
 /// Servers of one partition are drained one after the other, and several at once.
 fn drained(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if !node::replicates(&plan.protocol) {
+    if !node::can(&plan.protocol).agrees() {
         replicas(plan, horizon_us, random);
     }
     let one = any(plan, random);
-    let everywhere = node::spans_data_centers(&plan.protocol);
+    let everywhere = node::can(&plan.protocol).agrees_everywhere();
     for _ in 0..random.between(3, 16) {
         let dc = if everywhere { DcId(random.below(plan.data_centers.into()) as u8) } else { one.dc };
         let server = ServerId { dc, replica: random.below(plan.replicas.into()) as u8, ..one };
@@ -1029,6 +1029,16 @@ fn narrow(plan: &mut Plan, _: u64, random: &mut Random) {
     if random.chance(1, 2) {
         plan.max_waiting = random.between(1, 4) as usize;
     }
+}
+
+/// The plan of `seed` for `protocol`, with `options` fixed and the rest drawn; a planted bug brings the profile and the load that it was made for.
+pub fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+    of_bug(planted).plan(protocol, options, planted, wants_counters(planted), seed)
+}
+
+/// The plan of `seed` for `protocol` with a load of counters.
+pub fn counter_plan(protocol: &str, options: &toml::Table, planted: Option<&str>, seed: u64) -> Plan {
+    ALL[0].plan(protocol, options, planted, true, seed)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::trace::TraceLevel;
 use crate::watch::{Course, Watch, Watching};
 use crate::world::{Failure, World};
 use rheostat_checkers::History;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 
 /// What came of a run.
 #[derive(Clone, Debug)]

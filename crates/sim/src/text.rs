@@ -30,10 +30,10 @@ use crate::plan::{
 use rheostat_checkers::Promise;
 use rheostat_core::DcId;
 use rheostat_core::counter::{Direction, NewCounter};
+use rheostat_core::dial::{Groups, Level};
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Groups, Level};
 use rheostat_core::replica::{GroupConfig, ReplicaConfig};
-use rheostat_core::rollback::Phase;
+use rheostat_core::rollback::course::Phase;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_core::store::{Checkpoints, Durability};
 use rheostat_counters::Options;

@@ -10,7 +10,8 @@ use crate::text::ActionText;
 use crate::world::{Event, ServerIndex, World};
 use rheostat_checkers::EventId;
 use rheostat_core::Timestamp;
-use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::{Key, VersionId};
 use std::collections::BTreeMap;
 

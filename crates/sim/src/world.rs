@@ -19,12 +19,14 @@ use rheostat_checkers::counters::CounterHistory;
 use rheostat_checkers::rollback::Rolled;
 use rheostat_checkers::siblings::SiblingHistory;
 use rheostat_core::agenda::Agenda;
+use rheostat_core::dial::Level;
 use rheostat_core::ids::{KeyspaceId, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Level, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::planted::Planted;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Outbox, ReplicaConfig};
-use rheostat_core::rollback::Aim;
+use rheostat_core::rollback::course::Aim;
 use rheostat_core::session::Session;
 use rheostat_core::sla::Forecast;
 use rheostat_core::store::{FlushJob, Position, ReadJob};
@@ -302,7 +304,7 @@ impl<'p> World<'p> {
             plan,
             planted,
             side_by_side: node::has_siblings(&plan.protocol),
-            keeps_bounds: node::keeps_bounds(&plan.protocol),
+            keeps_bounds: node::can(&plan.protocol).keeps_bounds,
             kept: Vec::new(),
             beside: SiblingHistory::default(),
             pasts: Vec::new(),
@@ -313,7 +315,7 @@ impl<'p> World<'p> {
             begun: BTreeMap::new(),
             level: node::level(&plan.protocol),
             serves: node::serves(&plan.protocol),
-            decides: node::replicates(&plan.protocol),
+            decides: node::can(&plan.protocol).agrees(),
             holders: (0..plan.partitions)
                 .map(|partition| node::holders(&plan.protocol, &plan.options, place_of(plan, ServerId::new(DcId(0), PartitionId(partition)))))
                 .collect::<Result<_, _>>()?,

@@ -6,13 +6,13 @@ use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::store::Durability;
 use rheostat_sim::marks::Mark;
 use rheostat_sim::plan::{Fault, FaultKind, Moment, Plan};
-use rheostat_sim::{RunReport, TraceLevel, generate, run_plan};
+use rheostat_sim::{RunReport, TraceLevel, profiles, run_plan};
 
 const CRASHES: u64 = 30;
 
 /// A seed's load with right clocks, in which one server crashes again and again, a tenth of a second after each start.
 fn crashes(protocol: &str, seed: u64, kind: impl Fn(ServerId) -> FaultKind) -> RunReport {
-    let mut plan: Plan = generate::plan(protocol, &toml::Table::new(), None, seed);
+    let mut plan: Plan = profiles::plan(protocol, &toml::Table::new(), None, seed);
     plan.clocks.clear();
     plan.durability = Durability::Interval;
     let server = ServerId::new(DcId(0), PartitionId(0));
@@ -56,7 +56,7 @@ enum How {
 
 /// A seed's load with right clocks, where there are three servers of a partition, and the clock of one of them is off by so many milliseconds for a while.
 fn astray(protocol: &str, seed: u64, server: usize, how: How, watched: bool) -> Option<RunReport> {
-    let mut plan: Plan = generate::plan(protocol, &toml::Table::new(), None, seed);
+    let mut plan: Plan = profiles::plan(protocol, &toml::Table::new(), None, seed);
     let servers: Vec<ServerId> = plan.servers().filter(|id| id.partition == PartitionId(0)).collect();
     if servers.len() < 3 {
         return None;

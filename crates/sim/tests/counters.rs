@@ -1,9 +1,9 @@
 //! Counters under faults: every promise kept, and everything that should happen now and then happens.
 
-use rheostat_sim::generate::counter_plan;
 use rheostat_sim::marks;
 use rheostat_sim::plan::Plan;
 use rheostat_sim::profiles;
+use rheostat_sim::profiles::counter_plan;
 use rheostat_sim::{TraceLevel, run_plan};
 
 fn every_seed_passes(protocol: &str, seeds: u64) {

@@ -5,7 +5,7 @@
 
 use rheostat_checkers::Action as Recorded;
 use rheostat_core::DcId;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_sim::plan::{Action, ClientPlan, Delay, Plan, PutItem, Spread, Step};
 use rheostat_sim::{TraceLevel, marks, run_plan};
 

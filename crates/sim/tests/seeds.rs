@@ -5,10 +5,10 @@ use rheostat_checkers::{Promises, check_all};
 use rheostat_protocols::registry;
 use rheostat_sim::marks::{self, Marks};
 use rheostat_sim::plan::Plan;
-use rheostat_sim::{RunReport, TraceLevel, generate, planted, profiles, run_plan};
+use rheostat_sim::{RunReport, TraceLevel, planted, profiles, run_plan};
 
 fn run(protocol: &str, planted: Option<&str>, seed: u64, level: TraceLevel) -> RunReport {
-    run_plan(&generate::plan(protocol, &toml::Table::new(), planted, seed), level).unwrap()
+    run_plan(&profiles::plan(protocol, &toml::Table::new(), planted, seed), level).unwrap()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn one_seed_twice_gives_the_same_bytes() {
 #[test]
 fn clients_ask_every_server_of_a_group() {
     for protocol in ["session", "strong"] {
-        let plans = (1..=40).map(|seed| generate::plan(protocol, &toml::Table::new(), None, seed));
+        let plans = (1..=40).map(|seed| profiles::plan(protocol, &toml::Table::new(), None, seed));
         let plan = plans.into_iter().find(|plan| plan.replicas > 1 && plan.steps() > 50).unwrap();
         let trace = run_plan(&plan, TraceLevel::Full).unwrap().trace;
         for replica in 0..plan.replicas {
@@ -43,16 +43,16 @@ fn clients_ask_every_server_of_a_group() {
 #[test]
 fn a_plan_survives_its_text_form() {
     for seed in 1..=300 {
-        let plan = generate::plan("causal", &toml::Table::new(), Some("stable-vector-as-maximum"), seed);
+        let plan = profiles::plan("causal", &toml::Table::new(), Some("stable-vector-as-maximum"), seed);
         assert_eq!(Plan::parse(&plan.to_string()), Ok(plan), "{seed}");
-        let plan = generate::plan("adaptive", &toml::Table::new(), None, seed);
+        let plan = profiles::plan("adaptive", &toml::Table::new(), None, seed);
         assert_eq!(Plan::parse(&plan.to_string()), Ok(plan), "{seed}");
     }
 }
 
 #[test]
 fn a_damaged_plan_is_refused_with_its_line() {
-    let text = generate::plan("causal", &toml::Table::new(), None, 1).to_string();
+    let text = profiles::plan("causal", &toml::Table::new(), None, 1).to_string();
     for (bad, line) in [("durability never", 1), ("fault 5ms cut 0 1", 1), ("cluster 0 x 1", 0), ("+1ms get causal zz", 1), ("colour 3", 1)] {
         let error = Plan::parse(&format!("{bad}\n")).unwrap_err();
         assert_eq!(error.line, line, "{bad}: {error}");
@@ -87,7 +87,7 @@ fn causal_keeps_its_promises_where_snapshots_are_predicted() {
         let options = toml::Table::from_iter([("transactions".to_owned(), strategy.into())]);
         let mut seen = vec![0; marks::OF_PREDICTION.len()];
         for seed in seeds {
-            let report = run_plan(&generate::plan("causal", &options, None, seed), TraceLevel::Off).unwrap();
+            let report = run_plan(&profiles::plan("causal", &options, None, seed), TraceLevel::Off).unwrap();
             if let Some(failure) = report.failure {
                 panic!("{strategy}, seed {seed}: {}", failure.text);
             }
@@ -297,7 +297,7 @@ fn every_planted_bug_is_caught() {
     }
     for line in lines {
         let (protocol, bug, seed) = (line[0], line[1], line[2].parse().unwrap());
-        let plan_of = |seed: u64| generate::plan(protocol, &toml::Table::new(), Some(bug), seed);
+        let plan_of = |seed: u64| profiles::plan(protocol, &toml::Table::new(), Some(bug), seed);
         let catches = |seed: &u64| run_plan(&plan_of(*seed), TraceLevel::Off).unwrap().failure.is_some();
         let found = (seed..seed + REACH).find(catches);
         let seed = found.unwrap_or_else(|| panic!("{protocol}: {bug} is not caught by {REACH} seeds from {seed} on"));

@@ -3,7 +3,7 @@
 use rheostat_core::Timestamp;
 use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::link::LinkFrame;
-use rheostat_core::protocol::{Protocol, Reading, Span};
+use rheostat_core::protocol::{Protocol, Reading};
 use rheostat_core::reserved::FRAME;
 use rheostat_core::version::{Key, Update};
 use rheostat_core::wire::Wire;
@@ -18,7 +18,7 @@ pub(super) fn keys<P: Protocol>(place: &Place, from: ServerId, frame: &[u8], key
             keys.extend_from_slice(asked);
         }
     };
-    if P::SPAN != Span::Server || frame.first() == Some(&FRAME) {
+    if !P::CAN.links || frame.first() == Some(&FRAME) {
         return;
     }
     if from.dc == place.dc() {
@@ -35,18 +35,18 @@ pub(super) fn keys<P: Protocol>(place: &Place, from: ServerId, frame: &[u8], key
 
 pub(super) fn resumes<P: Protocol>(frame: &[u8]) -> bool {
     // A request to resume is short; most frames need not be decoded to know that they are none.
-    P::SPAN == Span::Server
+    P::CAN.links
         && frame.len() < 16
         && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Resume { received } | LinkFrame::Ask { received, .. }) if received > Timestamp::ZERO)
 }
 
 pub(super) fn has_updates<P: Protocol>(frame: &[u8]) -> bool {
-    P::SPAN == Span::Server
+    P::CAN.links
         && matches!(LinkFrame::<P::Meta>::from_bytes(frame), Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. } | LinkFrame::Passed { updates, .. }) if !updates.is_empty())
 }
 
 pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
-    if !remote || P::SPAN != Span::Server {
+    if !remote || !P::CAN.links {
         return P::Message::from_bytes(frame).map_or_else(|error| error.to_string(), |message| format!("{message:?}"));
     }
     match LinkFrame::<P::Meta>::from_bytes(frame) {
@@ -76,7 +76,7 @@ pub(super) fn describe<P: Protocol>(remote: bool, frame: &[u8]) -> String {
 /// The kind of a message is its variant's name.
 pub(super) fn kind<P: Protocol>(remote: bool, frame: &[u8]) -> String {
     let of_message = |message: &[u8]| P::Message::from_bytes(message).map_or_else(|_| "?".into(), |message| variant(&format!("{message:?}")));
-    if !remote || P::SPAN != Span::Server {
+    if !remote || !P::CAN.links {
         return of_message(frame);
     }
     let kind = match LinkFrame::<P::Meta>::from_bytes(frame) {
@@ -102,7 +102,7 @@ pub(super) fn kind<P: Protocol>(remote: bool, frame: &[u8]) -> String {
 
 pub(super) fn metadata<P: Protocol>(frame: &[u8]) -> Vec<usize> {
     match LinkFrame::<P::Meta>::from_bytes(frame) {
-        Ok(LinkFrame::Batch { updates, .. }) if P::SPAN == Span::Server => updates.iter().map(|update| update.meta.to_bytes().len()).collect(),
+        Ok(LinkFrame::Batch { updates, .. }) if P::CAN.links => updates.iter().map(|update| update.meta.to_bytes().len()).collect(),
         _ => Vec::new(),
     }
 }

@@ -9,10 +9,13 @@
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
 use rheostat_core::TimestampVector;
+use rheostat_core::failure::Failure;
+use rheostat_core::ids::Membership;
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::notch::Sampled;
-use rheostat_core::operation::{Failure, Operation, Outcome};
-use rheostat_core::replica::{Applied, Done, Execution, Membership, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
+use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::session::Session;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::{FlushJob, Position, ReadDone, ReadJob, ScanPage};

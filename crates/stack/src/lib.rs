@@ -17,7 +17,7 @@ use rheostat_core::Timestamp;
 use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::Place;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Protocol, Span};
+use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::store::{Position, Recovered, Store};
 use rheostat_core::version::{Key, VersionId};
@@ -99,9 +99,9 @@ pub const PLANTED_IN_SPLITS: &[&str] =
 
 /// What an entry of the log in the store of a server of protocol `P` says of keys of `slots`: of the protocol's own log, or of its replicas'. Errors: it cannot be read.
 fn entry_within<P: Protocol>(entry: &[u8], slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
-    match P::SPAN {
-        Span::Server => rheostat_group::entry_within(entry, |data| rheostat_group::record::within::<P::Meta>(data, slots)),
-        _ => P::entry_within(entry, slots),
+    match P::CAN.agrees() {
+        true => P::entry_within(entry, slots),
+        false => rheostat_group::entry_within(entry, |data| rheostat_group::record::within::<P::Meta>(data, slots)),
     }
 }
 
@@ -213,7 +213,7 @@ fn around<P: Protocol>(
     store: Driver<P::Meta>,
     found: Recovered,
 ) -> Result<Box<dyn Stack>, String> {
-    match P::SPAN == Span::Server && config.place.replicas > 1 {
+    match !P::CAN.agrees() && config.place.replicas > 1 {
         true => Replicated::<P>::around(config, options, counters, store, found),
         false => Layers::<P>::around(config, options, counters, store, found),
     }
@@ -321,7 +321,7 @@ impl Plan<'_> {
 /// Every number that a partition server of the protocol called `protocol` tells of itself, with the layers around it; none if there is no such protocol.
 pub fn gauges_of(protocol: &str) -> Vec<Gauge> {
     let Some(info) = registry::info(protocol) else { return Vec::new() };
-    let group: &[&[Gauge]] = if info.span == Span::Server && info.most_replicas > 1 { rheostat_group::gauges::OF_REPLICAS } else { &[] };
+    let group: &[&[Gauge]] = if !info.can.agrees() && info.can.most_replicas > 1 { rheostat_group::gauges::OF_REPLICAS } else { &[] };
     [info.gauges, group, &[rheostat_counters::GAUGES]].concat().concat()
 }
 
@@ -385,7 +385,7 @@ impl Visitor for Split<'_> {
 
     fn visit<P: Protocol>(self) -> Self::Output {
         let Split { folder, parts, options, told } = self;
-        if !P::SPLITS {
+        if !P::CAN.splits {
             return Err(format!("servers of protocol {} cannot be split", P::NAME));
         }
         let (mut store, found) = DiskStore::<P::Meta>::open(folder, options.clone()).map_err(|error| error.to_string())?;

@@ -91,11 +91,11 @@ impl<P: Protocol> Replicated<P> {
         found: Recovered,
     ) -> Result<Box<dyn Stack>, String> {
         let place = config.place;
-        if place.replicas > P::MOST_REPLICAS {
+        if place.replicas > P::CAN.most_replicas {
             return Err(format!(
                 "protocol {} can have {} servers of a partition in a data center, not {}",
                 P::NAME,
-                P::MOST_REPLICAS,
+                P::CAN.most_replicas,
                 place.replicas
             ));
         }

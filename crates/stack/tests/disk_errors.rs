@@ -1,8 +1,10 @@
 //! A disk that fails: what was not written is not said to be.
 
 use rheostat_core::DcId;
+use rheostat_core::dial::Dial;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, Outbox, ReplicaConfig};
 use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};

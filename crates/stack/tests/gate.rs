@@ -1,8 +1,11 @@
 //! What waits for the disk at a server's gate: every look at a key finds it on disk only, once.
 
 use rheostat_core::DcId;
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::slots::partition_of;

@@ -2,10 +2,15 @@
 
 use raft::eraftpb::{Message, MessageType};
 use rheostat_core::DcId;
+use rheostat_core::answer::Read;
 use rheostat_core::counter::{CounterCall, NewCounter};
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
+use rheostat_core::ids::Membership;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Read};
-use rheostat_core::replica::{Execution, Membership, Outbox, ReplicaConfig};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
+use rheostat_core::replica::{Execution, Outbox, ReplicaConfig};
 use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;

@@ -2,8 +2,10 @@
 
 use rheostat_core::DcId;
 use rheostat_core::counter::{CounterCall, NewCounter};
+use rheostat_core::dial::Dial;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, Outbox, ReplicaConfig, Wanted};
 use rheostat_core::version::{Item, Key};
 use rheostat_counters::Options;

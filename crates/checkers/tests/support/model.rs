@@ -3,7 +3,7 @@
 
 use rheostat_checkers::{Action, EventId, History, HistoryBuilder, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::random::Random;
 use rheostat_core::version::VersionId;
 

@@ -5,7 +5,7 @@ mod follow;
 mod jobs;
 mod writer;
 
-use super::backup::nearest_first;
+use super::nearest::nearest_first;
 use super::place::{self, Objects};
 use crate::Failure;
 use crate::connection::Connection;

@@ -1,16 +1,17 @@
 //! `rheostat ctl backup` and `rheostat ctl backup verify`.
 
 use super::archive::verify_archive;
+use super::nearest::nearest_first;
 use super::place::{self, Objects};
 use crate::Failure;
-use crate::connection::{Connection, Node};
+use crate::connection::Connection;
 use crate::output::{self, say};
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use rheostat_backup::archive::{in_words, read_settings};
 use rheostat_backup::{Cut, FORMAT, KeyspaceEntry, KeyspaceFile, Manifest, Report, Since, Store, Unfinished, follows, read_manifest, verify};
 use rheostat_client::backup::{Backup, Taking};
-use rheostat_client::{Client, Error, v1};
+use rheostat_client::{Error, v1};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -153,13 +154,6 @@ fn failed(error: Error, incremental: bool) -> Failure {
         true => format!("{text}; an incremental backup needs a keyspace whose history_ms reaches back to the backup before it: take a full one"),
         false => text,
     }
-}
-
-/// The nodes that answer, those of the nearest data center first.
-pub(super) fn nearest_first(topology: &v1::TopologyResponse, nodes: &[Node]) -> Vec<Client> {
-    let mut clients: Vec<Client> = nodes.iter().filter_map(|node| node.client.clone().ok()).collect();
-    clients.sort_by_key(|client| client.topology().data_center != topology.data_center);
-    clients
 }
 
 /// Reads keyspace number `number` into its file.

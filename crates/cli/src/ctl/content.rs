@@ -3,7 +3,6 @@
 //! Each data center says by hash slot what it shows, of the slots that differ by key, and of the keys that differ which versions it has. What was written after the question is under way, and no
 //! difference.
 
-use super::convergence::Writer;
 use super::{bits, is_group, one_of_each, version_json};
 use crate::Failure;
 use crate::connection::Node;
@@ -12,6 +11,9 @@ use crate::table::{Table, printable};
 use rheostat_client::{Client, Error, v1};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What a writer has: data center, keyspace, partition.
+pub(super) type Writer = (String, String, u32);
 
 /// The most keys that are looked at, and repaired, at a time.
 const MOST_KEYS: usize = 1_000;

@@ -4,6 +4,7 @@
 //! then waiting until each of its peers has received its updates up to there. Then the content is compared, since what was received may have been lost. Where several servers of a partition keep their data together, what their stores
 //! have takes the place of clocks and links.
 
+use super::content::Writer;
 use super::{behind_ms, bits, content, is_group, one_of_each, status_of_all};
 use crate::Failure;
 use crate::connection::Node;
@@ -202,9 +203,6 @@ async fn statuses(nodes: &[Node]) -> Result<Vec<v1::StatusResponse>, Failure> {
 fn data_center(status: &v1::StatusResponse) -> String {
     status.topology.as_ref().map_or_else(String::new, |topology| topology.data_center.clone())
 }
-
-/// What a writer has: data center, keyspace, partition.
-pub(super) type Writer = (String, String, u32);
 
 /// Whether servers of this keyspace keep their data together, without links.
 fn is_grouped(topology: &v1::TopologyResponse, keyspace: &str) -> bool {

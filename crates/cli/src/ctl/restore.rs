@@ -1,7 +1,8 @@
 //! `rheostat ctl restore`.
 
-use super::backup::{Progress, check, nearest_first};
+use super::backup::{Progress, check};
 use super::convergence::arrived;
+use super::nearest::nearest_first;
 use super::place::{self, Objects};
 use crate::Failure;
 use crate::connection::Node;

@@ -10,7 +10,7 @@ use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
 use rheostat_cluster::processes::{Processes, Signal};
 use rheostat_cluster::ready::{options, statuses};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::random::Random;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use rheostat_cluster::Description;
 use rheostat_cluster::description::{DataCenter, ListedNode};
 use rheostat_cluster::processes::Signal;
 use rheostat_core::DcId;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::random::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

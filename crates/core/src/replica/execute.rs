@@ -1,17 +1,18 @@
 //! Operations: each becomes a call of the protocol, or is answered here.
 
-use super::export::Page;
-use super::past::{Asked, Past};
-use super::stop::Held;
+use super::waiting::{Again, Asked, Fresh, Stage, failed, filling};
 use super::{Done, Execution, Outbox, Replica};
+use crate::answer::Explained;
+use crate::dial::{Dial, Level, Quorum};
+use crate::failure::Failure;
 use crate::ids::{Now, OpId, Place};
-use crate::operation::{Dial, Explained, Failure, Level, MOST_GUARDS, Operation, Outcome, Quorum};
-use crate::protocol::{Call, Client, Protocol, Span};
+use crate::operation::{MOST_GUARDS, Operation};
+use crate::outcome::Outcome;
+use crate::protocol::{Call, Client, Protocol};
 use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::slots;
 use crate::store::{Cut, Durability, Position, Store};
-use crate::version::Key;
 use rheostat_clock::{DcId, Timestamp};
 
 /// Why a protocol refuses conditional writes; follows its name.
@@ -29,47 +30,6 @@ pub(super) struct Pending {
     pub(super) read_parts: bool,
     /// When it was asked, this server lacked some of what it once had.
     lacked: bool,
-}
-
-/// What is done with the protocol's answer.
-#[derive(Clone)]
-pub(super) enum Stage {
-    /// It is the outcome.
-    Call,
-    /// It is the outcome if it is fresh enough; else the call is made again.
-    Fresh(Box<Fresh>),
-    /// It was not fresh enough: the call is made again when more has arrived.
-    Stale(Box<Fresh>),
-    /// No answer comes: what has arrived decides.
-    Past(Box<Past>),
-    /// Likewise.
-    Rollback(Box<Held>),
-    /// Likewise.
-    Export(Box<Page>),
-    /// Likewise: the links' progress does.
-    Replication { upto: Timestamp, data_centers: u8 },
-}
-
-impl Stage {
-    /// Whether what has arrived decides, and no answer of the protocol.
-    fn waits_for_links(&self) -> bool {
-        matches!(self, Stage::Past(_) | Stage::Rollback(_) | Stage::Export(_))
-    }
-}
-
-/// A read whose answer reflects every write of another data center that is older than so many milliseconds.
-#[derive(Clone)]
-pub(super) struct Fresh {
-    again: Again,
-    dial: Dial,
-    most_ms: u32,
-}
-
-/// What is asked of the protocol again.
-#[derive(Clone)]
-enum Again {
-    Call(Call),
-    Siblings(Key),
 }
 
 impl Again {
@@ -184,7 +144,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                     Ok(level) => level,
                     Err(refused) => return failed(refused),
                 };
-                if change.is_conditional() && P::SPAN == Span::Server {
+                if change.is_conditional() && P::CAN.decides.is_none() {
                     return failed(Failure::Refused(format!("protocol {} {CANNOT_DECIDE}", P::NAME)));
                 }
                 (Call::Change { key, change, level, groups: dial.groups }, dial)
@@ -287,7 +247,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         out: &mut Outbox,
     ) -> Execution {
         // Where servers agree, or others are asked after a write, what has been asked for cannot be taken back: busy is said before, or not at all.
-        if (P::SPAN != Span::Server || P::Cut::SIBLINGS) && self.pending.len() >= self.config.max_waiting {
+        if (P::CAN.agrees() || P::Cut::SIBLINGS) && self.pending.len() >= self.config.max_waiting {
             return self.busy();
         }
         let op = self.new_op();
@@ -301,7 +261,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 return self.busy();
             }
             // Who keeps the bound itself says so then; but not for the freshness that is looked at here.
-            let within_us = dial.within_us.filter(|_| !P::KEEPS_BOUNDS || !matches!(stage, Stage::Call));
+            let within_us = dial.within_us.filter(|_| !P::CAN.keeps_bounds || !matches!(stage, Stage::Call));
             let deadline_us = self.deadline_us(now, within_us);
             return self.wait(op, session, stage, deadline_us);
         };
@@ -561,13 +521,13 @@ pub(super) fn served<P: Protocol>(dial: Dial) -> Result<Level, Failure> {
 /// Whether `dial` asks for what [`asked_for`] adds to a request.
 #[inline]
 fn asks_more<P: Protocol>(dial: Dial) -> bool {
-    P::KEEPS_BOUNDS && dial.within_us.is_some() || dial.quorum != Quorum::KEYSPACE
+    P::CAN.keeps_bounds && dial.within_us.is_some() || dial.quorum != Quorum::KEYSPACE
 }
 
 /// `request`, with the quorum and the bound that its operation asks for.
 pub(super) fn asked_for<P: Protocol>(request: P::Request, dial: Dial) -> Result<P::Request, Failure> {
     let request = match dial.within_us {
-        Some(within_us) if P::KEEPS_BOUNDS => P::Client::bounded(request, within_us, dial.level),
+        Some(within_us) if P::CAN.keeps_bounds => P::Client::bounded(request, within_us, dial.level),
         _ => request,
     };
     if dial.quorum == Quorum::KEYSPACE {
@@ -589,12 +549,4 @@ fn reads_more_than_what_is_here(operation: &Operation) -> bool {
         Operation::ReadTransaction { .. } | Operation::Change { .. } => true,
         _ => false,
     }
-}
-
-pub(super) fn filling() -> Failure {
-    Failure::Busy("this server has lost what it had, and the other data centers are sending it again; level eventual reads what is here".into())
-}
-
-pub(super) fn failed(failure: Failure) -> Execution {
-    Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) }
 }

@@ -3,12 +3,15 @@
 //! A hold keeps the versions that reads as of its beginning, or of any time after it, ask for: of what this server has let go before, the successor was here, and its timestamp is below what
 //! [`ExportAnswer::Held`] tells. Holds are in memory: a server that starts again has none, and says so.
 
-use super::execute::{Stage, failed, filling};
+use super::waiting::{Page, Stage, failed, filling};
 use super::{Done, Execution, Outbox, Replica};
+use crate::answer::Read;
+use crate::dial::Level;
 use crate::export::{ExportAnswer, ExportCall, Exported, Kind, LONGEST_HOLD_MS};
+use crate::failure::Failure;
 use crate::ids::{Now, OpId};
-use crate::operation::{Failure, Level, Outcome, Read};
-use crate::protocol::{Protocol, Span};
+use crate::outcome::Outcome;
+use crate::protocol::Protocol;
 use crate::reserved::{PREFIX, is_reserved};
 use crate::session::Session;
 use crate::slots;
@@ -32,15 +35,6 @@ pub(super) struct Hold {
     name: u64,
     from: Timestamp,
     until_us: u64,
-}
-
-/// A page that waits.
-#[derive(Clone, Debug)]
-pub(super) struct Page {
-    at: Option<Timestamp>,
-    since: Timestamp,
-    slot: u16,
-    from: u32,
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
@@ -77,9 +71,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     }
 
     fn hold_past(&mut self, now: Now, name: u64, for_ms: u64) -> Result<ExportAnswer, Failure> {
-        let kind = match (P::SPAN, P::LEVEL) {
-            (Span::Server, Level::Causal) => Kind::Causal,
-            (Span::Server, _) => Kind::Clocks,
+        let kind = match P::LEVEL {
+            Level::Causal if P::CAN.timed => Kind::Causal,
+            _ if P::CAN.timed => Kind::Clocks,
             _ => Kind::Applied,
         };
         let from = self.clock.last().max(self.peers.received().max()).max(Timestamp::new(now.physical_ms, 0));
@@ -141,7 +135,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let words = "what was written since a time is told as of a time only";
             return if page.since == Timestamp::ZERO { Ok(()) } else { Err(Failure::Refused(words.into())) };
         };
-        if P::SPAN != Span::Server {
+        if !P::CAN.timed {
             return Err(Failure::Refused(format!("protocol {} names no cut by a time: its keys are read as they were applied", P::NAME)));
         }
         self.clock.check(now.physical_ms, at).map_err(|error| Failure::Refused(error.to_string()))?;

@@ -3,14 +3,16 @@
 //! The versions are in the chains for as long as the history reaches; what is kept here is their order: an index of what was written within it, own and others'. It is made when the first feed asks, from
 //! the chains and a few at a time, is kept up by every write while feeds ask, and goes when none does any more. What it lacks for its bound, or for a restart, is found in the chains again.
 
-use super::execute::{failed, filling};
+use super::waiting::{failed, filling};
 use super::{Execution, Outbox, Replica};
+use crate::dial::Level;
 use crate::export::Kind;
+use crate::failure::Failure;
 use crate::feed::{Change, Conflict, FeedAnswer, FeedCall, MOST_CHANGES, Position};
 use crate::glob;
 use crate::ids::Now;
-use crate::operation::{Failure, Level, Outcome};
-use crate::protocol::{Protocol, Span};
+use crate::outcome::Outcome;
+use crate::protocol::Protocol;
 use crate::reserved::{PREFIX, is_reserved};
 use crate::slots;
 use crate::store::Store;
@@ -139,7 +141,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         out: &mut Outbox,
     ) -> Result<FeedAnswer, Failure> {
         let refused = |why: String| Err(Failure::Refused(why));
-        if P::SPAN != Span::Server {
+        if !P::CAN.timed {
             return refused(format!(
                 "protocol {} has no change feed: its writes have their order in each group's log, and none among partitions",
                 P::NAME

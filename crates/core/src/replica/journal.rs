@@ -222,14 +222,14 @@ impl<C> Journal<C> {
         }
     }
 
-    /// See [`crate::protocol::Step::entry`].
+    /// See [`crate::step::Step::entry`].
     pub(crate) fn entry<M, S: Store<M>>(&mut self, store: &mut S, index: u64, entry: &[u8]) {
         if self.failed.is_none() {
             self.latch(store.append_entry(index, entry));
         }
     }
 
-    /// See [`crate::protocol::Step::compact`].
+    /// See [`crate::step::Step::compact`].
     pub(crate) fn compact<M, S: Store<M>>(&mut self, store: &mut S, through: u64) {
         if self.failed.is_none() {
             self.latch(store.compact_entries(through));
@@ -261,7 +261,7 @@ impl<C> Journal<C> {
         }
     }
 
-    /// See [`crate::protocol::Step::refilled`].
+    /// See [`crate::step::Step::refilled`].
     pub(crate) fn refilled(&self) -> bool {
         self.saved.refilled.is_some_and(|refilled| refilled.done)
     }

@@ -27,14 +27,18 @@ mod reservation;
 mod sampling;
 mod serve;
 mod stop;
+mod waiting;
 
-use crate::ids::{KeyspaceId, Now, OpId, Place, ServerId};
+use crate::failure::Failure;
+use crate::ids::{KeyspaceId, Membership, Now, OpId, Place, ServerId};
 use crate::notch::{Notches, Sampled};
-use crate::operation::{Failure, Operation, Outcome};
+use crate::operation::Operation;
+use crate::outcome::Outcome;
 use crate::planted::Planted;
-use crate::protocol::{Bounded, EffectOf, Effects, Protocol, Span, Start};
+use crate::protocol::{Bounded, Protocol, Start};
 use crate::random::Random;
 use crate::session::Session;
+use crate::step::{EffectOf, Effects};
 use crate::store::{Checkpoints, Cut, Durability, FlushJob, History, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats};
 use crate::version::{Key, Value, Version, VersionId};
 use crate::wire::{Wire, WireError};
@@ -189,19 +193,6 @@ impl ReplicaConfig {
             planted: Planted::NONE,
         }
     }
-}
-
-/// Who a server is among those that agree by majority.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Membership {
-    /// A member of this generation, which is counted.
-    Counts(u64),
-    /// One in the place of a member that lost its disk; it catches up.
-    Learns(u64),
-    /// It has lost its disk, and is no member.
-    Nobody,
-    /// Another one was put in its place.
-    Replaced,
 }
 
 /// What came of [`PartitionServer::execute`].
@@ -603,7 +594,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let protocol = P::new(config.place, options, config.planted)?;
         let nothing = Version { id: VersionId::default(), value: None, expires_ms: 0, meta: P::Meta::default() };
         let tells_unseen = protocol.unseen(&nothing, VersionId::default()).is_some();
-        let linked = P::SPAN == Span::Server && config.place.data_centers > 1;
+        let linked = P::CAN.links && config.place.data_centers > 1;
         let mut saved = match &recovered.state {
             None => Saved { refilled: (config.refill && linked).then(Refilled::default), ..Saved::default() },
             Some(bytes) => Saved::from_bytes(bytes).map_err(|error| format!("the saved state cannot be read: {error}"))?,
@@ -618,7 +609,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let own = received[config.place.dc().index()];
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own };
         let holders = P::holders(&config.place, options);
-        let peers = Peers::new(&config.place, &received, if P::SPAN == Span::Server { &holders } else { &[] }, &saved);
+        let peers = Peers::new(&config.place, &received, if P::CAN.links { &holders } else { &[] }, &saved);
         let is_new = recovered.state.is_none() && recovered.entries.is_empty() && received.iter().all(|at| *at == Timestamp::ZERO);
         // One in memory may have had much, before a restart.
         let begins = is_new && config.durability != Durability::Memory && !(config.refill || config.joins || config.forget || config.moved);

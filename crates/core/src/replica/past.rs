@@ -3,41 +3,19 @@
 //! What was written up to a time is a cut: the same in every data center, once everything up to there has arrived and this server's own clock has passed it. Where a write's timestamp
 //! is above those of what it follows, nobody finds an effect in it without its cause.
 
-use super::execute::{Stage, failed};
+use super::waiting::{Asked, Past, Stage, failed, filling};
 use super::{Done, Execution, Outbox, Replica};
+use crate::answer::{Quality, Read};
+use crate::dial::{Dial, Level, Quorum};
+use crate::failure::Failure;
 use crate::ids::{Now, OpId};
-use crate::operation::{Dial, Failure, Level, Outcome, Quality, Quorum, Read};
-use crate::protocol::{Protocol, Span};
+use crate::outcome::Outcome;
+use crate::protocol::Protocol;
 use crate::session::Session;
 use crate::slots;
 use crate::store::Store;
 use crate::version::Key;
 use rheostat_clock::{DcId, Timestamp};
-
-/// Which keys are read.
-#[derive(Clone, Debug)]
-pub(super) enum Asked {
-    /// One.
-    One(Key),
-    /// Several of this partition.
-    Several(Vec<Key>),
-}
-
-impl Asked {
-    fn keys(&self) -> &[Key] {
-        match self {
-            Asked::One(key) => std::slice::from_ref(key),
-            Asked::Several(keys) => keys,
-        }
-    }
-}
-
-/// A read of the past that waits for what has not arrived.
-#[derive(Clone, Debug)]
-pub(super) struct Past {
-    asked: Asked,
-    at: Timestamp,
-}
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Reads keys as of `at`, now or when everything up to there is here.
@@ -80,7 +58,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 "a read as of a time in the past has neither freshness nor quorum: what it returns does not depend on who answers".into(),
             );
         }
-        if P::SPAN != Span::Server && dial.level != Some(Level::Eventual) {
+        if !P::CAN.timed && dial.level != Some(Level::Eventual) {
             let why = "reads the past at level eventual only, as what had been applied at this server";
             return refused(format!("protocol {} {why}", P::NAME));
         }
@@ -163,7 +141,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     fn past(&mut self, now: Now, past: &Past, level: Level) -> Outcome {
         let Past { asked, at } = past;
-        let complete = P::SPAN == Span::Server && !self.lacks() && self.lacks_of_past(*at).is_none();
+        let complete = P::CAN.timed && !self.lacks() && self.lacks_of_past(*at).is_none();
         let quality = Quality { level, staleness_ms: complete.then(|| now.physical_ms.saturating_sub(at.millis())) };
         let mut read = |key: &Key| {
             self.store.latest(key, |version| version.id.written <= *at).map_or_else(Read::default, |version| Read::of(version, at.millis()))
@@ -186,7 +164,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         // What was kept when it was asked for can be gone by now, or come in parts.
         let outcome = match self.check_kept(now, past.at) {
             Ok(()) if !self.is_filling() => self.past(now, past, P::LEVEL),
-            Ok(()) => Outcome::Failed(super::execute::filling()),
+            Ok(()) => Outcome::Failed(filling()),
             Err(failure) => Outcome::Failed(failure),
         };
         let outcome = match self.store.readable() {

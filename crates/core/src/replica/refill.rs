@@ -9,9 +9,9 @@
 
 use super::journal::Refilled;
 use super::{Outbox, Replica};
+use crate::failure::Failure;
 use crate::ids::Now;
 use crate::link::{LinkFrame, WANTED_SPACING_US};
-use crate::operation::Failure;
 use crate::protocol::Protocol;
 use crate::store::{Cut, Store};
 use crate::version::Update;

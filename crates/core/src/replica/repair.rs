@@ -1,10 +1,10 @@
 //! What a data center lacks is given to it by those that have it, at an operator's word.
 
-use super::execute::filling;
+use super::waiting::filling;
 use super::{Outbox, Replica};
+use crate::failure::Failure;
 use crate::ids::Now;
-use crate::operation::Failure;
-use crate::protocol::{Protocol, Span};
+use crate::protocol::Protocol;
 use crate::reserved::is_reserved;
 use crate::store::Store;
 use crate::version::{Item, Key, Update, Version, VersionId};
@@ -20,7 +20,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Takes in those of `versions` of `key` that are missing here though they must have arrived, but for what a deletion has replaced; says how many those were.
     pub(super) fn restore(&mut self, now: Now, key: &Key, versions: &[Vec<u8>], out: &mut Outbox) -> Result<u64, Failure> {
-        if P::SPAN != Span::Server || is_reserved(key) {
+        if P::CAN.agrees() || is_reserved(key) {
             return Err(Failure::Refused("its servers, or its counters, keep this key themselves: nothing is restored".into()));
         }
         if self.peers.lack() {

@@ -1,10 +1,13 @@
 //! What other levels would have returned, of a sample of reads: see [`crate::notch`].
 
 use super::{Execution, Replica};
+use crate::answer::Read;
+use crate::dial::Level;
 use crate::ids::{Now, OpId};
 use crate::notch::{Asked, Held, NOBODY, Shown};
-use crate::operation::{Level, Operation, Outcome, Read};
-use crate::protocol::{Client, Protocol, Span};
+use crate::operation::Operation;
+use crate::outcome::Outcome;
+use crate::protocol::{Client, Protocol};
 use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::store::Store;
@@ -126,7 +129,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Everything that was written before this, anywhere, is here.
     fn everything_upto(&self) -> Timestamp {
-        if P::SPAN != Span::Server {
+        if !P::CAN.links {
             return self.protocol.stable().into_iter().min().unwrap_or_default();
         }
         let received = self.peers.received();

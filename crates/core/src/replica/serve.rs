@@ -1,15 +1,18 @@
 //! The replica's inputs, and the execution of its protocol's effects.
 
 use super::journal::Everywhere;
-use super::{Applied, Done, Execution, Membership, Outbox, PartitionServer, QUIET_ROUND_US, QUIET_US, Replica, Status, Wanted};
+use super::{Applied, Done, Execution, Outbox, PartitionServer, QUIET_ROUND_US, QUIET_US, Replica, Status, Wanted};
+use crate::failure::Failure;
 use crate::gauge::are_declared;
-use crate::ids::{Now, OpId, ServerId};
+use crate::ids::{Membership, Now, OpId, ServerId};
 use crate::link::LinkFrame;
 use crate::notch::Sampled;
-use crate::operation::{Failure, Operation, Outcome};
-use crate::protocol::{Departure, Effect, EffectOf, Protocol, Reading, Span, Step};
+use crate::operation::Operation;
+use crate::outcome::Outcome;
+use crate::protocol::{Protocol, Reading};
 use crate::reserved::is_reserved;
 use crate::session::Session;
+use crate::step::{Departure, Effect, EffectOf, Step};
 use crate::store::{Cut, Durability, FlushJob, Position, ReadDone, ReadJob, ScanPage, Store};
 use crate::version::{Key, VersionId};
 use crate::wire::{Wire, WireError};
@@ -182,7 +185,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return;
         }
         let frame = match message.to_bytes() {
-            message if P::SPAN == Span::Server && to.dc != self.config.place.dc() => LinkFrame::<P::Meta>::Message(message).to_bytes(),
+            message if P::CAN.links && to.dc != self.config.place.dc() => LinkFrame::<P::Meta>::Message(message).to_bytes(),
             message => message,
         };
         if after <= self.store.durable() {
@@ -223,7 +226,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn on_protocol_message(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
         let here = self.config.place.server;
         match P::Message::from_bytes(frame) {
-            Ok(message) if from != here && (P::SPAN != Span::Server || from.dc != here.dc) => {
+            Ok(message) if from != here && (P::CAN.agrees() || from.dc != here.dc) => {
                 self.step(now, out, |protocol, step| protocol.on_member_message(step, from, message));
                 self.check_replication(out);
             }
@@ -382,9 +385,9 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
             return;
         }
         let known = from.dc.0 < place.data_centers && from.partition.0 < place.partitions && from.replica < place.replicas;
-        if P::SPAN != Span::Server && known && (from.dc == place.dc() || from.partition == place.server.partition) {
+        if !P::CAN.links && known && (from.dc == place.dc() || from.partition == place.server.partition) {
             self.on_protocol_message(now, from, frame, out);
-        } else if P::SPAN != Span::Server {
+        } else if !P::CAN.links {
             self.journal.counters.frames_refused += 1;
         } else if from.dc != place.dc() && from.partition == place.server.partition {
             self.on_link_frame(now, from.dc, frame, out);
@@ -493,7 +496,7 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
     }
 
     fn cannot_stamp(&self, now: Now) -> Option<Failure> {
-        if P::SPAN != Span::Server {
+        if P::CAN.agrees() {
             return None;
         }
         if let Some(why) = self.refuses_writes() {

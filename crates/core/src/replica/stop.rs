@@ -1,12 +1,15 @@
 //! A rollback at one partition server ([`crate::rollback`]): clients are stopped, what has changed is found, what was is written back, clients go on.
 
-use super::execute::{Stage, failed};
+use super::waiting::{Held, Stage, failed, filling};
 use super::{Done, Execution, Outbox, Replica};
+use crate::dial::{Dial, Quorum};
+use crate::failure::Failure;
 use crate::glob;
 use crate::ids::{Now, OpId, PartitionId};
-use crate::operation::{Dial, Failure, Operation, Outcome, Quorum};
+use crate::operation::Operation;
+use crate::outcome::Outcome;
 use crate::planted::Planted;
-use crate::protocol::{Call, Client, Protocol, Span};
+use crate::protocol::{Call, Client, Protocol};
 use crate::reserved::is_reserved;
 use crate::rollback::{Cause, Difference, MOST_BECAUSE, RollbackAnswer, RollbackCall, Turn};
 use crate::session::Session;
@@ -91,14 +94,6 @@ enum Unheard {
     Overtaken,
 }
 
-/// A call that waits.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    call: RollbackCall,
-    /// Of a stop: writes that began before this operation are to end first.
-    op: OpId,
-}
-
 /// Whether `version`, in `partition`, is among what is rolled back.
 fn goes<P: Protocol>(
     (protocol, planted, partition): (&P, &Planted, PartitionId),
@@ -119,7 +114,9 @@ fn check_because<P: Protocol>(because: &[Cause]) -> Result<(), Failure> {
     let refused = |why: String| Err(Failure::Refused(why));
     match because.len() {
         0 => Ok(()),
-        _ if !P::KNOWS_THE_PAST => refused(format!("protocol {} does not know what depends on what; say which keys are to be rolled back", P::NAME)),
+        _ if !P::CAN.knows_the_past => {
+            refused(format!("protocol {} does not know what depends on what; say which keys are to be rolled back", P::NAME))
+        }
         count if count > MOST_BECAUSE => refused(format!("because of {count} versions; at most {MOST_BECAUSE}")),
         _ => Ok(()),
     }
@@ -143,7 +140,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Serves a call of a rollback.
     pub(super) fn roll_back(&mut self, now: Now, call: RollbackCall, session: &mut Session, out: &mut Outbox) -> Execution {
-        if P::SPAN != Span::Server {
+        if P::CAN.agrees() {
             return failed(Failure::Refused(format!("protocol {} agrees on each write; a keyspace of it cannot be rolled back", P::NAME)));
         }
         if !self.holders.contains(&self.config.place.dc()) {
@@ -154,7 +151,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             };
         }
         if self.is_filling() && !matches!(call, RollbackCall::Resume { .. }) {
-            return failed(super::execute::filling());
+            return failed(filling());
         }
         if let RollbackCall::Stop { name, turn, .. } | RollbackCall::Restore { name, turn, .. } | RollbackCall::Resume { name, turn, .. } = &call
             && let Some(unheard) = self.unheard(now, *name, *turn)

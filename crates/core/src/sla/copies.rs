@@ -2,7 +2,8 @@
 
 use super::forecast::{Forecast, Kind};
 use super::{Bound, PROBE_US, ServiceLevel};
-use crate::operation::{Operation, Outcome};
+use crate::operation::Operation;
+use crate::outcome::Outcome;
 use crate::planted::Planted;
 use crate::session::Session;
 use rheostat_clock::{DcId, Timestamp};

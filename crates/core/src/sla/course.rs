@@ -1,11 +1,14 @@
 //! One read under a service level, from its beginning to its answer.
 
 use super::copies::is_write;
-use super::forecast::{Forecast, Kind};
+use super::forecast::{Ask, Forecast, Kind};
 use super::{PROBE_US, ServiceLevel};
 use crate::counter::CounterCall;
+use crate::dial::{Dial, Level};
+use crate::failure::Failure;
 use crate::notch::NOBODY;
-use crate::operation::{Dial, Failure, Level, Operation, Outcome};
+use crate::operation::Operation;
+use crate::outcome::Outcome;
 use crate::planted::Planted;
 use rheostat_clock::DcId;
 use smallvec::SmallVec;
@@ -21,21 +24,6 @@ pub struct Away {
     pub dc: DcId,
     /// The way there and back, in microseconds, as it was measured last.
     pub way_us: u64,
-}
-
-/// A read that is to be made.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Ask {
-    /// The entry that it is for, counted from 0.
-    pub entry: usize,
-    /// The data center that is asked, if it is another one.
-    pub at: Option<DcId>,
-    /// What it asks for.
-    pub dial: Dial,
-    /// When its time is over, in microseconds. The server here knows; a way can take longer than was known.
-    pub until_us: u64,
-    pub(super) asked_us: u64,
-    pub(super) kind: Kind,
 }
 
 /// How a read goes on.
@@ -268,7 +256,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{Quality, Read};
+    use crate::answer::{Quality, Read};
 
     fn shop() -> ServiceLevel {
         ServiceLevel::parse("strong 200ms; causal 1s 20ms; eventual").unwrap()
@@ -592,7 +580,7 @@ mod tests {
     #[test]
     fn what_an_entry_says_is_asked_for_while_there_is_time() {
         let aims = Arc::new(ServiceLevel::parse("causal 1s 20ms; eventual").unwrap());
-        let dial = Dial { groups: crate::operation::Groups(5), ..Dial::default() };
+        let dial = Dial { groups: crate::dial::Groups(5), ..Dial::default() };
         let at = |now_us| Course::begin(&aims, dial, false, 0, 5_000_000, |_| true).next(&mut Forecast::default(), now_us).unwrap();
         assert_eq!(at(19_999).dial, Dial { level: Some(Level::Causal), fresh_ms: Some(1000), within_us: Some(1), ..dial });
         assert_eq!(at(20_000).dial, Dial { level: Some(Level::Eventual), within_us: Some(4_980_000), ..dial });
@@ -601,7 +589,8 @@ mod tests {
     #[test]
     fn what_an_operation_is_decides_which_entries_are_for_it() {
         use crate::counter::{CounterCall, NewCounter, Scope};
-        use crate::operation::{Action, AsOf, Change};
+        use crate::dial::AsOf;
+        use crate::operation::{Action, Change};
         use crate::version::{Item, Key};
         let key = || Key::from(b"k".as_slice());
         let (get, put) = (|| Action::Get(key()), || Action::Put(Item { key: key(), value: None, expires_ms: 0 }));

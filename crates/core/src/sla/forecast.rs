@@ -1,7 +1,7 @@
 //! What is expected of reads, from those that were made.
 
-use super::course::Ask;
 use super::{Aim, Copies};
+use crate::dial::Dial;
 use rheostat_clock::DcId;
 
 /// What a latency was measured of. Bounds tell kinds apart, since of what was given up only this is known, that it took longer than its own bound.
@@ -146,10 +146,25 @@ impl Forecast {
     }
 }
 
+/// A read that is to be made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Ask {
+    /// The entry that it is for, counted from 0.
+    pub entry: usize,
+    /// The data center that is asked, if it is another one.
+    pub at: Option<DcId>,
+    /// What it asks for.
+    pub dial: Dial,
+    /// When its time is over, in microseconds. The server here knows; a way can take longer than was known.
+    pub until_us: u64,
+    pub(super) asked_us: u64,
+    pub(super) kind: Kind,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::Level;
+    use crate::dial::Level;
 
     #[test]
     fn buckets_are_in_order_and_hold_what_belongs_in_them() {

@@ -4,10 +4,14 @@ use super::Counting;
 use super::read::{Stage, is_counter};
 use crate::definition::Definition;
 use rheostat_clock::Timestamp;
+use rheostat_core::answer::Read;
+use rheostat_core::dial::{AsOf, Dial, Level};
 use rheostat_core::export::{ExportAnswer, ExportCall, Exported, ExportedCounter};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{AsOf, Dial, Failure, Level, Operation, Outcome, Read};
-use rheostat_core::protocol::Span;
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
+
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;
@@ -38,7 +42,7 @@ impl Counting {
         }
         let dial = match at.and_then(AsOf::new) {
             Some(at) => Dial { as_of: Some(at), ..Dial::default() },
-            None if self.setup.span == Span::Server => Dial::default(),
+            None if !self.is_led() => Dial::default(),
             None => Dial::at(Level::Eventual),
         };
         let all: Vec<usize> = (0..counters.len()).collect();

@@ -9,10 +9,13 @@
 use super::key_set::KeySet;
 use super::{Counting, OWN};
 use rheostat_clock::Timestamp;
+use rheostat_core::capabilities::Reach;
 use rheostat_core::counter::{CounterCall, UpdateName};
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId, ServerId};
-use rheostat_core::operation::{Dial, Failure, Guard, Outcome};
-use rheostat_core::protocol::Span;
+use rheostat_core::operation::Guard;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Done, Execution, Outbox};
 use rheostat_core::reserved::FRAME;
@@ -150,12 +153,12 @@ impl Led {
 impl Counting {
     /// Whether several servers of this data center keep the partition together.
     pub(super) fn is_grouped(&self) -> bool {
-        self.setup.span == Span::DataCenter
+        self.setup.members == Reach::DataCenter
     }
 
     /// Whether servers keep the partition together, and one of them is asked for changes of counters.
     pub(super) fn is_led(&self) -> bool {
-        self.setup.span != Span::Server
+        self.setup.members != Reach::Server
     }
 
     /// Whether this server does what is to be done to counters in this data center, or in all of them.

@@ -34,14 +34,19 @@ use hunt::Parked;
 use led::Led;
 use read::Stage;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::capabilities::{Capabilities, Reach};
 use rheostat_core::counter::{CounterCall, UpdateName};
+use rheostat_core::dial::{Dial, Level, Quorum};
+use rheostat_core::failure::Failure;
 use rheostat_core::gauge::are_declared;
+use rheostat_core::ids::Membership;
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::notch::Sampled;
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quorum};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Protocol, Span};
-use rheostat_core::replica::{Applied, Done, Execution, Membership, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
+use rheostat_core::protocol::Protocol;
+use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, FlushJob, Position, ReadDone, ReadJob, ScanPage};
@@ -81,8 +86,10 @@ pub struct Setup {
     pub place: Place,
     /// The data centers that hold this partition.
     pub holders: Vec<DcId>,
-    /// Which servers of the keyspace keep data together.
-    pub span: Span,
+    /// Which servers of the keyspace agree on what a partition keeps.
+    pub members: Reach,
+    /// For all clients of which servers the server inside decides whether a write may be made; `None`: it cannot.
+    pub decides: Option<Reach>,
     /// How many replicas answer what names no number, where operations choose that. Counters are done where they are asked for, alone.
     pub quorum: Quorum,
     /// How durable the keyspace is.
@@ -107,8 +114,8 @@ impl Setup {
         let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, .. } = *config;
         let holders = P::holders(&place, protocol);
         let quorum = P::quorum(&place, protocol);
-        let decides_tests = P::DECIDES_TESTS;
-        Setup { place, holders, span: P::SPAN, quorum, durability, serves: P::serves, decides_tests, seed, operation_timeout_us, options, planted }
+        let Capabilities { members, decides, decides_tests, .. } = P::CAN;
+        Setup { place, holders, members, decides, quorum, durability, serves: P::serves, decides_tests, seed, operation_timeout_us, options, planted }
     }
 }
 
@@ -410,10 +417,10 @@ impl Counting {
         {
             return failed(Failure::Refused(format!("this keyspace's protocol does not give level {asked}")));
         }
-        match self.setup.span {
-            Span::Server => self.owned(now, call, dial, session),
-            Span::DataCenter => self.led(now, call, dial, session),
-            Span::Everywhere => match &call {
+        match self.setup.members {
+            Reach::Server => self.owned(now, call, dial, session),
+            Reach::DataCenter => self.led(now, call, dial, session),
+            Reach::Everywhere => match &call {
                 CounterCall::Add { .. } => self.led(now, call, dial, session),
                 _ => self.decided(now, call, dial, session).unwrap_or_else(failed),
             },

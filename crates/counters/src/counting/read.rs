@@ -8,11 +8,15 @@ use super::{Counting, failed, keys};
 use crate::definition::Definition;
 use crate::state::State;
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::capabilities::Reach;
 use rheostat_core::counter::{CounterCall, CounterView, Direction, Rights, Standing};
+use rheostat_core::dial::{AsOf, Dial, Level};
 use rheostat_core::export::{ExportAnswer, Exported};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{AsOf, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
-use rheostat_core::protocol::Span;
+use rheostat_core::operation::{Change, Guard, Operation};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::rollback::{RollbackAnswer, RollbackCall};
@@ -87,7 +91,7 @@ impl Counting {
         match &operation {
             // The counter whose expiry changes must be here.
             Operation::Change { key, change: Change::Expire { .. }, dial }
-                if self.setup.span != Span::Everywhere && !is_reserved(key) && !session.is_at_home(self.circle.here) =>
+                if self.setup.members != Reach::Everywhere && !is_reserved(key) && !session.is_at_home(self.circle.here) =>
             {
                 let get = Operation::Get { key: key.clone(), dial: Dial { within_us: dial.within_us, ..Dial::default() } };
                 self.perform(now, None, get, Stage::PastOf(operation), session)

@@ -12,9 +12,13 @@ use super::{Counting, failed};
 use crate::definition::Definition;
 use crate::state::State;
 use rheostat_clock::DcId;
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::capabilities::Reach;
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Acted, Action, Change, Dial, Failure, Guard, Level, MOST_ACTIONS, Operation, Outcome, Quality, Read, TestWrite};
-use rheostat_core::protocol::Span;
+use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation, TestWrite};
+use rheostat_core::outcome::{Acted, Outcome};
 use rheostat_core::replica::{CANNOT_DECIDE, Execution};
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
@@ -156,9 +160,9 @@ impl Counting {
         let keys: BTreeSet<&Key> = read.chain(guards.iter().map(|guard| &guard.key)).collect();
         let keys: Vec<Key> = keys.into_iter().cloned().collect();
         let transaction = Box::new(Transaction { actions, guards, dial, keys, tries: 0, is_test, after: Position(0), written: None });
-        match self.setup.span {
-            Span::Server => self.transact_here(now, None, transaction, session),
-            Span::DataCenter | Span::Everywhere => {
+        match self.setup.members {
+            Reach::Server => self.transact_here(now, None, transaction, session),
+            Reach::DataCenter | Reach::Everywhere => {
                 let first = Operation::ReadTransaction { keys: transaction.keys.clone(), dial };
                 if transaction.keys.is_empty() {
                     return self.write_decided(now, transaction, session);
@@ -211,12 +215,12 @@ impl Counting {
                 Action::Get(_) | Action::Change(_, Change::Expire { .. }) => continue,
                 Action::Put(_) | Action::Test(_) | Action::Change(..) => false,
             };
-            if adds && self.setup.span == Span::DataCenter {
+            if adds && self.is_grouped() {
                 return refuse(
                     "this keyspace's counters are kept by one server of the data center, and it adds to them outside of transactions only",
                 );
             }
-            if *added.entry(action.key()).or_insert(adds) != adds && self.setup.span == Span::Server {
+            if *added.entry(action.key()).or_insert(adds) != adds && !self.is_led() {
                 return Err(written_otherwise());
             }
         }
@@ -225,7 +229,7 @@ impl Counting {
             Action::Test(_) => true,
             Action::Get(_) | Action::Put(_) | Action::Add(..) => false,
         });
-        if self.setup.span == Span::Server && (conditional || !guards.is_empty()) {
+        if self.setup.decides.is_none() && (conditional || !guards.is_empty()) {
             return refuse(&format!("this keyspace's protocol {CANNOT_DECIDE}"));
         }
         Ok(())
@@ -251,7 +255,7 @@ impl Counting {
         match (outcome, transaction.written.take()) {
             (Outcome::Failed(failure), _) => done(Outcome::Failed(failure)),
             // What it waited for is here; others may have written meanwhile, so it is read again.
-            (Outcome::Read(..), _) if self.setup.span == Span::Server => self.transact_here(now, op, transaction, session),
+            (Outcome::Read(..), _) if !self.is_led() => self.transact_here(now, op, transaction, session),
             (Outcome::Many(reads, quality), _) if reads.len() == transaction.keys.len() => {
                 self.decide_transaction(now, op, transaction, reads, quality, true, session)
             }
@@ -446,7 +450,7 @@ impl Counting {
         let counters = known.values().any(is_counter);
         let outcome = match met {
             false => Ok(None),
-            true if counters && self.setup.span == Span::DataCenter => {
+            true if counters && self.is_grouped() => {
                 Err(Failure::Refused("a transaction of this keyspace cannot name counters: ask for them outside of it".into()))
             }
             true => draft_decided(now, &transaction.actions, &known).map(Some),

@@ -11,8 +11,11 @@ use crate::definition::{Definition, Made};
 use crate::state::{Refusal, State};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{Direction, NewCounter, Scope, UpdateName};
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Dial, Failure, Guard, Level, Operation, Outcome};
+use rheostat_core::operation::{Guard, Operation};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
@@ -656,7 +659,7 @@ impl Counting {
 }
 
 /// Whether a change of a key's expiry would make another counter of the one that it holds.
-pub(super) fn names_itself(read: &rheostat_core::operation::Read) -> Option<Definition> {
+pub(super) fn names_itself(read: &rheostat_core::answer::Read) -> Option<Definition> {
     match find(read) {
         Ok(Found::Counter(definition)) if definition.incarnation == crate::Incarnation::Own => Some(definition),
         _ => None,

@@ -3,8 +3,11 @@
 use crate::support::{Desk, add, counted, failure, key, named, pair, stock, values};
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Scope, Standing};
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::OpId;
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome, SetCondition};
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation, SetCondition};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_counters::{Options, Rebalance};
 

@@ -6,10 +6,11 @@ mod support;
 
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing, UpdateName};
+use rheostat_core::dial::{Dial, Strategy};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{OpId, PartitionId};
-use rheostat_core::operation::{
-    Acted, Action, Change, Dial, Expiry, ExpiryCondition, Failure, MOST_ACTIONS, Operation, Outcome, Strategy, TestWrite,
-};
+use rheostat_core::operation::{Action, Change, Expiry, ExpiryCondition, MOST_ACTIONS, Operation, TestWrite};
+use rheostat_core::outcome::{Acted, Outcome};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;

@@ -2,7 +2,10 @@
 
 use crate::support::{Desk, START_MS, add, counted, counter, failure, key, named, pair_of, read, read_all, stock, texts, values, write};
 use rheostat_core::counter::{CounterCall, NewCounter, Scope};
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Operation, Outcome};
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;

@@ -2,8 +2,11 @@
 
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, CounterView, NewCounter, Scope, UpdateName};
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::Session;

@@ -2,7 +2,9 @@
 
 use super::settled::{alone_with, at, flush, n};
 use rheostat_core::counter::{CounterCall, Scope};
-use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::dial::Dial;
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_protocols::cops::{Cops, CopsOptions};
 

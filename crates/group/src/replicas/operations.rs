@@ -4,8 +4,10 @@
 
 use super::{MOST_UNDECIDED, Replicas, Seat, Sits, failed};
 use crate::frame::Frame;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId, ServerId};
-use rheostat_core::operation::{Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer};
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;

@@ -3,8 +3,11 @@
 //! They take no way to the leader, and go on while there is none. What they answer may be older than what the same client has read elsewhere, as that level says; what it has written is there, unless nobody leads. Nothing of it was not decided: what only a leader has stands in front of its store.
 
 use super::{Replicas, Seat, Sits};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::dial::Level;
 use rheostat_core::ids::Now;
-use rheostat_core::operation::{Level, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::store::Store;

@@ -2,7 +2,7 @@
 
 use super::points::Fault;
 use super::*;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_protocols::registry;
 use std::ops::Range;

@@ -15,7 +15,7 @@ pub use points::{Point, points};
 pub use shown::{Chart, ChartKind, Expect, PaperValue, TIME, TableOf};
 pub use within::Within;
 
-use rheostat_core::operation::Strategy;
+use rheostat_core::dial::Strategy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Spanned;

@@ -6,8 +6,8 @@ pub mod processes;
 mod tally;
 pub mod virtual_time;
 
-use crate::aggregate::quantile;
 use crate::experiment::{GroundName, Point};
+use crate::quantile::quantile;
 use std::collections::BTreeMap;
 
 pub use processes::Processes;

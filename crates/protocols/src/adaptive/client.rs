@@ -5,8 +5,9 @@ use super::vector::TrackVector;
 use crate::change;
 use crate::tree::Aggregate;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Failure, Outcome};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::wire::{Reader, Wire, WireError};
 

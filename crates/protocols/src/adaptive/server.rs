@@ -11,12 +11,16 @@ use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::{Aggregate, Tree};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::capabilities::Capabilities;
+use rheostat_core::dial::{Groups, Level};
 use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Change, Groups, Level, Quality, Read};
+use rheostat_core::operation::Change;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start};
 use rheostat_core::replica::QUIET_US;
+use rheostat_core::step::Step;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::{SmallVec, smallvec};
@@ -367,7 +371,7 @@ impl Protocol for Adaptive {
     const SUMMARY: &'static str = "causal+ consistency whose checking groups follow the clients, with partial replication (ACCF)";
     const LEVEL: Level = Level::Causal;
     // Versions name the servers that they come from, sessions and groups name partitions.
-    const SPLITS: bool = false;
+    const CAN: Capabilities = Capabilities { splits: false, ..Capabilities::LINKED };
     const CARD: Card = Card {
         rounds: "GET and PUT one; a read-only transaction one, and one between partitions",
         reads_wait: "nothing within the session's checking group; outside it, until the session's past has arrived",

@@ -7,7 +7,7 @@ use super::vector::TrackVector;
 use crate::stability;
 use crate::tree::{Aggregate, Share};
 use rheostat_core::ids::PartitionId;
-use rheostat_core::protocol::Step;
+use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::wire::Wire;
 

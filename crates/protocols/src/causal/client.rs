@@ -4,8 +4,9 @@ use super::message::{Reply, Request};
 use super::orion::{Forecast, Prediction, Report};
 use crate::change;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp};
+use rheostat_core::dial::Strategy;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Outcome, Strategy};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client, Verdict};
 use rheostat_core::wire::{Reader, Wire, WireError};
 

@@ -6,7 +6,7 @@ use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
-use rheostat_core::operation::{Quality, Read};
+use rheostat_core::answer::{Quality, Read};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire_enum;

@@ -7,7 +7,7 @@ use crate::stability;
 use crate::tree::Share;
 use rheostat_clock::{StableVector, Timestamp, TimestampVector};
 use rheostat_core::ids::PartitionId;
-use rheostat_core::protocol::Step;
+use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::wire::Wire;
 

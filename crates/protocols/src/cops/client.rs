@@ -3,7 +3,7 @@
 use super::message::{Answer, Dependency, Reply, Request, Seen};
 use crate::change;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
-use rheostat_core::operation::Outcome;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::reserved::is_of_the_server;
 use rheostat_core::version::{Key, VersionId};

@@ -3,7 +3,7 @@
 use super::message::{Reply, Request};
 use crate::change;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
-use rheostat_core::operation::Outcome;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::wire::{Reader, Wire, WireError};
 

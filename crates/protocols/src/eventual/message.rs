@@ -3,7 +3,7 @@
 use crate::change::Changed;
 use crate::gather::TransactionId;
 use rheostat_clock::Timestamp;
-use rheostat_core::operation::{Quality, Read};
+use rheostat_core::answer::{Quality, Read};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire_enum;

@@ -3,7 +3,9 @@
 use super::message::{Reply, Request};
 use crate::change;
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::operation::{Level, Outcome, Read};
+use rheostat_core::answer::Read;
+use rheostat_core::dial::Level;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::wire::{Reader, Wire, WireError};
 

@@ -9,12 +9,15 @@ use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::capabilities::Capabilities;
+use rheostat_core::dial::Level;
 use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
-use rheostat_core::operation::{Level, Quality, Read};
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start};
 use rheostat_core::rollback::Cause;
+use rheostat_core::step::Step;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -328,7 +331,7 @@ impl Protocol for GentleRain {
     const NAME: &'static str = "gentlerain";
     const SUMMARY: &'static str = "causal+ consistency by physical clocks and one stable time; writes and transactions wait (GentleRain, a baseline)";
     const LEVEL: Level = Level::Causal;
-    const KNOWS_THE_PAST: bool = true;
+    const CAN: Capabilities = Capabilities { knows_the_past: true, ..Capabilities::LINKED };
     const GAUGES: &'static [&'static [Gauge]] = &[GAUGES];
     const PLANTED: &'static [&'static str] = PLANTED;
     const CARD: Card = Card {

@@ -6,7 +6,7 @@ use crate::stability::{self, OWN_TIMER};
 use crate::tree::Share;
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::protocol::Step;
+use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::wire::Wire;
 

@@ -5,7 +5,7 @@ use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
 use rheostat_clock::{DcId, DependencyVector, StableVector, TimestampVector};
-use rheostat_core::operation::{Quality, Read};
+use rheostat_core::answer::{Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Key, VersionId};

@@ -9,12 +9,16 @@ use crate::gather::{Gather, Open, TransactionId, by_partition};
 use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::capabilities::Capabilities;
+use rheostat_core::dial::Level;
 use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place};
-use rheostat_core::operation::{Change, Level, Quality, Read};
+use rheostat_core::operation::Change;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Reading, Start};
 use rheostat_core::rollback::Cause;
+use rheostat_core::step::Step;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use serde::Deserialize;
@@ -330,7 +334,7 @@ impl Protocol for Hybrid {
         writes_wait: "nothing at home; elsewhere, until the session's past has arrived",
         cut_off: "it reads and writes on; versions of the others that depend on what has not arrived stay hidden, and snapshots hold what had arrived",
     };
-    const KNOWS_THE_PAST: bool = true;
+    const CAN: Capabilities = Capabilities { knows_the_past: true, ..Capabilities::LINKED };
     const GAUGES: &'static [&'static [Gauge]] = &[GAUGES];
     const PLANTED: &'static [&'static str] = PLANTED;
 

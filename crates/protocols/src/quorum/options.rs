@@ -1,6 +1,6 @@
 //! How many replicas answer, and what a reader gets of several values.
 
-use rheostat_core::operation;
+use rheostat_core::dial;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,7 +98,7 @@ impl Default for QuorumOptions {
 
 impl QuorumOptions {
     /// The numbers of an operation that asks for `asked`, where there are `replicas`. Errors: numbers that cannot be had, in words for the user.
-    pub(super) fn numbers(&self, asked: operation::Quorum, replicas: u8) -> Result<operation::Quorum, String> {
+    pub(super) fn numbers(&self, asked: dial::Quorum, replicas: u8) -> Result<dial::Quorum, String> {
         let usual = match self.consistency {
             Consistency::Eventual => 1,
             Consistency::Sequential => replicas / 2 + 1,
@@ -114,7 +114,7 @@ impl QuorumOptions {
         if reads > round || writes > round {
             return Err(format!("reads = {reads}, writes = {writes}: only {round} replicas are asked"));
         }
-        Ok(operation::Quorum { asked: round, reads, writes })
+        Ok(dial::Quorum { asked: round, reads, writes })
     }
 }
 
@@ -124,14 +124,14 @@ mod tests {
 
     #[test]
     fn numbers_come_from_the_request_then_the_keyspace_then_its_consistency() {
-        let quorum = |asked, reads, writes| operation::Quorum { asked, reads, writes };
+        let quorum = |asked, reads, writes| dial::Quorum { asked, reads, writes };
         let sequential = QuorumOptions { consistency: Consistency::Sequential, ..QuorumOptions::default() };
-        assert_eq!(sequential.numbers(operation::Quorum::KEYSPACE, 3), Ok(quorum(3, 2, 2)));
-        assert_eq!(sequential.numbers(operation::Quorum::KEYSPACE, 4), Ok(quorum(4, 3, 3)));
+        assert_eq!(sequential.numbers(dial::Quorum::KEYSPACE, 3), Ok(quorum(3, 2, 2)));
+        assert_eq!(sequential.numbers(dial::Quorum::KEYSPACE, 4), Ok(quorum(4, 3, 3)));
         assert_eq!(sequential.numbers(quorum(0, 1, 3), 3), Ok(quorum(3, 1, 3)));
         let own = QuorumOptions { writes: 3, ..QuorumOptions::default() };
-        assert_eq!(own.numbers(operation::Quorum::KEYSPACE, 3), Ok(quorum(3, 1, 3)));
-        assert!(own.numbers(operation::Quorum::KEYSPACE, 2).unwrap_err().contains("writes = 3"));
+        assert_eq!(own.numbers(dial::Quorum::KEYSPACE, 3), Ok(quorum(3, 1, 3)));
+        assert!(own.numbers(dial::Quorum::KEYSPACE, 2).unwrap_err().contains("writes = 3"));
         assert!(sequential.numbers(quorum(1, 2, 1), 3).unwrap_err().contains("only 1 replicas are asked"));
         assert!(sequential.numbers(quorum(4, 1, 1), 3).is_err());
     }

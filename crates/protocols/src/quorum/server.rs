@@ -10,13 +10,18 @@ use crate::change;
 use crate::gather::{Gather, TransactionId, by_partition};
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::dial;
+use rheostat_core::dial::Level;
+use rheostat_core::failure::Failure;
 use rheostat_core::gauge::Gauge;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{self, Failure, Level, Outcome, Quality, Read};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Departure, Protocol, Start, Step};
+use rheostat_core::protocol::{Call, Card, Protocol, Start};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::reserved::is_reserved;
+use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
@@ -92,9 +97,9 @@ impl Quorum {
     }
 
     /// The numbers of an operation on `keys`. A key that counters keep for themselves is written by one data center only, and read where it is, whatever is there: R is 0.
-    fn numbers(&self, asked: operation::Quorum, mut keys: impl Iterator<Item = impl AsRef<[u8]>>) -> Result<operation::Quorum, Failure> {
+    fn numbers(&self, asked: dial::Quorum, mut keys: impl Iterator<Item = impl AsRef<[u8]>>) -> Result<dial::Quorum, Failure> {
         if keys.any(|key| is_reserved(key.as_ref())) {
-            return Ok(operation::Quorum { reads: 0, ..operation::Quorum::ALONE });
+            return Ok(dial::Quorum { reads: 0, ..dial::Quorum::ALONE });
         }
         self.options.numbers(asked, self.place.data_centers).map_err(Failure::Refused)
     }
@@ -109,7 +114,7 @@ impl Quorum {
     }
 
     /// Whether this replica is enough for a read of `quorum`. It is not while it gets again what it has lost.
-    fn is_enough<S: Store<Context>>(&self, step: &Step<'_, Self, S>, quorum: operation::Quorum) -> bool {
+    fn is_enough<S: Store<Context>>(&self, step: &Step<'_, Self, S>, quorum: dial::Quorum) -> bool {
         quorum.reads <= u8::from(!step.filling || self.planted.is("counts-while-it-is-filled"))
     }
 
@@ -174,7 +179,7 @@ impl Quorum {
     }
 
     /// Asks the other replicas; the answer of this one counts.
-    fn ask<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, question: Question, quorum: operation::Quorum) {
+    fn ask<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, question: Question, quorum: dial::Quorum) {
         let round = self.rounds.open(step.now.monotonic_us, question, quorum);
         // The nearest number first, so that data centers do not all ask the same ones.
         let (here, all) = (usize::from(self.place.dc().0), usize::from(self.place.data_centers));
@@ -238,7 +243,7 @@ impl Quorum {
         keys: Vec<Key>,
         then: Then,
         mut answers: BTreeMap<DcId, Answer>,
-        quorum: operation::Quorum,
+        quorum: dial::Quorum,
     ) {
         // What has come here since the round began is known too: a write of now is newer, and must say whether it has seen it.
         if answers.len() > 1 && !self.planted.is("written-by-what-stood-before-the-round") {
@@ -306,14 +311,7 @@ impl Quorum {
         }
     }
 
-    fn have_written<S: Store<Context>>(
-        &mut self,
-        step: &mut Step<'_, Self, S>,
-        op: OpId,
-        version: VersionId,
-        reply: Reply,
-        quorum: operation::Quorum,
-    ) {
+    fn have_written<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, version: VersionId, reply: Reply, quorum: dial::Quorum) {
         if quorum.writes <= 1 {
             step.effects.reply(op, reply);
             return;
@@ -323,7 +321,7 @@ impl Quorum {
     }
 
     /// Reads `keys` at as many replicas as `quorum` says, and does `then`.
-    fn read<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, keys: Vec<Key>, then: Then, quorum: operation::Quorum) {
+    fn read<S: Store<Context>>(&mut self, step: &mut Step<'_, Self, S>, keys: Vec<Key>, then: Then, quorum: dial::Quorum) {
         let answers = BTreeMap::from([(self.place.dc(), self.answer(step, &keys))]);
         if self.is_enough(step, quorum) {
             return self.have_read(step, keys, then, answers, quorum);
@@ -422,7 +420,7 @@ impl Quorum {
         coordinator: PartitionId,
         transaction: TransactionId,
         keys: Vec<Key>,
-        quorum: operation::Quorum,
+        quorum: dial::Quorum,
     ) {
         if self.is_enough(step, quorum) || self.planted.is("transaction-reads-one-replica") {
             let reads = keys.iter().map(|key| self.newest(step, key)).collect();
@@ -473,8 +471,8 @@ impl Protocol for Quorum {
     type Message = Message;
     type Cut = QuorumCut;
 
-    fn quorum(place: &Place, options: &QuorumOptions) -> operation::Quorum {
-        options.numbers(operation::Quorum::KEYSPACE, place.data_centers).unwrap_or(operation::Quorum::ALONE)
+    fn quorum(place: &Place, options: &QuorumOptions) -> dial::Quorum {
+        options.numbers(dial::Quorum::KEYSPACE, place.data_centers).unwrap_or(dial::Quorum::ALONE)
     }
 
     fn new(place: Place, options: &QuorumOptions, planted: Planted) -> Result<Quorum, String> {
@@ -483,7 +481,7 @@ impl Protocol for Quorum {
                 return Err(format!("{name} = {value}: must be 1 to 60000"));
             }
         }
-        options.numbers(operation::Quorum::KEYSPACE, place.data_centers)?;
+        options.numbers(dial::Quorum::KEYSPACE, place.data_centers)?;
         Ok(Quorum {
             place,
             options: options.clone(),

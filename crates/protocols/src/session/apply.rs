@@ -5,9 +5,11 @@ use super::message::{Command, Entry, Message, Reply};
 use super::server::{Replicated, Scope};
 use super::snapshot::read_of;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::Read;
+use rheostat_core::capabilities::Reach;
 use rheostat_core::ids::OpId;
-use rheostat_core::operation::{Change, Read, SetCondition};
-use rheostat_core::protocol::{Departure, Span, Step};
+use rheostat_core::operation::{Change, SetCondition};
+use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::Wire;
@@ -154,9 +156,9 @@ impl<W: Scope> Replicated<W> {
 
     /// A write of this group is in the store.
     fn raise_own(&mut self, origin: DcId, at: Timestamp) {
-        match W::SPAN {
+        match W::REACH {
             // One log for all: what is in the store is everything up to here.
-            Span::Everywhere => self.stable.join(&(0..self.place.data_centers).map(|dc| (DcId(dc), at)).collect()),
+            Reach::Everywhere => self.stable.join(&(0..self.place.data_centers).map(|dc| (DcId(dc), at)).collect()),
             _ => self.stable.raise(origin, at),
         };
     }

@@ -2,8 +2,10 @@
 
 use super::message::{Reply, Request};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::dial::{Guarantees, Level};
 use rheostat_core::ids::{PartitionId, Place};
-use rheostat_core::operation::{Guarantees, Guard, Level, Outcome};
+use rheostat_core::operation::Guard;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::version::{Item, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};

@@ -6,7 +6,7 @@ use raft::StateRole;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::ids::{OpId, ServerId};
 use rheostat_core::operation::Guard;
-use rheostat_core::protocol::{Departure, Step};
+use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::wire::{Wire, WireError};
 use rheostat_group::{Configuration, Kept, Log, LogEntry, Member, Next, RaftMessage, Stood, Verdict, Wanted, Word, library_entry, seat_of};

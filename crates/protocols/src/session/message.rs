@@ -3,8 +3,10 @@
 use super::client::{Part, SessionClient};
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::dial::Level;
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::{Change, Guard, Level, Quality, Read};
+use rheostat_core::operation::{Change, Guard};
 use rheostat_core::protocol::Call;
 use rheostat_core::slots::belongs;
 use rheostat_core::version::{Item, Key, Update, VersionId};

@@ -10,12 +10,16 @@ use super::snapshot::Pages;
 use crate::gather::Gather;
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::capabilities::{Capabilities, Reach};
+use rheostat_core::dial::Level;
 use rheostat_core::gauge::Gauge;
+use rheostat_core::ids::Membership;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Guard, Level};
+use rheostat_core::operation::Guard;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Call, Card, Protocol, Span, Start, Step};
-use rheostat_core::replica::{Membership, QUIET_US};
+use rheostat_core::protocol::{Call, Card, Protocol, Start};
+use rheostat_core::replica::QUIET_US;
+use rheostat_core::step::Step;
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version};
 use rheostat_core::wire::{Wire, WireError};
@@ -33,8 +37,8 @@ pub trait Scope: Sized + Send + 'static {
     const SUMMARY: &'static str;
     /// See [`Protocol::LEVEL`].
     const LEVEL: Level;
-    /// See [`Protocol::SPAN`].
-    const SPAN: Span;
+    /// See [`Capabilities::members`].
+    const REACH: Reach;
     /// See [`Protocol::CARD`].
     const CARD: Card;
     /// See [`Protocol::PLANTED`].
@@ -53,7 +57,7 @@ impl Scope for InDataCenter {
     const NAME: &'static str = "session";
     const SUMMARY: &'static str = "session guarantees per operation, over a Raft group per partition in each data center (NuKV)";
     const LEVEL: Level = Level::SESSION;
-    const SPAN: Span = Span::DataCenter;
+    const REACH: Reach = Reach::DataCenter;
     const CARD: Card = Card {
         rounds: "GET one; PUT one, and one from the leader to a majority of the data center's replicas; a read of several keys one, and one between partitions",
         reads_wait: "what the session has read or written to arrive, if the operation asks for it; at `local` the leader",
@@ -87,7 +91,7 @@ impl Scope for Everywhere {
     const NAME: &'static str = "strong";
     const SUMMARY: &'static str = "linearizable everywhere, with conditional writes, over one Raft group per partition across data centers";
     const LEVEL: Level = Level::Strong;
-    const SPAN: Span = Span::Everywhere;
+    const REACH: Reach = Reach::Everywhere;
     const CARD: Card = Card {
         rounds: "GET and PUT one to the leader, wherever it is, and one from there to a majority; a read of several keys one per partition",
         reads_wait: "the leader, and a majority",
@@ -263,8 +267,7 @@ impl<W: Scope> Protocol for Replicated<W> {
     const NAME: &'static str = W::NAME;
     const SUMMARY: &'static str = W::SUMMARY;
     const LEVEL: Level = W::LEVEL;
-    const SPAN: Span = W::SPAN;
-    const SPLITS: bool = true;
+    const CAN: Capabilities = Capabilities { splits: true, ..Capabilities::agreed(W::REACH) };
     const CARD: Card = W::CARD;
     const GAUGES: &'static [&'static [Gauge]] = &[GAUGES, gauges::STANDING];
     const PLANTED: &'static [&'static str] = W::PLANTED;
@@ -302,8 +305,8 @@ impl<W: Scope> Protocol for Replicated<W> {
             return Err(format!("{} replicas: must be 1 to 9", place.replicas));
         }
         let (here, election_ticks) = (place.server, election_ticks as usize);
-        let data_centers = match W::SPAN {
-            Span::Everywhere => (0..place.data_centers).map(DcId).collect(),
+        let data_centers = match W::REACH {
+            Reach::Everywhere => (0..place.data_centers).map(DcId).collect(),
             _ => vec![here.dc],
         };
         let seats: Vec<u64> = data_centers.iter().flat_map(|dc| (0..place.replicas).map(|replica| seat(*dc, replica))).collect();
@@ -470,8 +473,8 @@ impl<W: Scope> Protocol for Replicated<W> {
 
     fn convene<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         // A group over all data centers has its first leader in any of them, by partition.
-        let dc = match W::SPAN {
-            Span::Everywhere => DcId((self.place.server.partition.0 % u16::from(self.place.data_centers)) as u8),
+        let dc = match W::REACH {
+            Reach::Everywhere => DcId((self.place.server.partition.0 % u16::from(self.place.data_centers)) as u8),
             _ => self.place.dc(),
         };
         if self.standing.takes_part() && self.may_lead(step) && rheostat_group::convene(&mut self.group.node, self.standing.me(), seat(dc, 0)) {
@@ -531,9 +534,9 @@ impl<W: Scope> Protocol for Replicated<W> {
     fn cut(&self, history: History, _: &[Timestamp]) -> SessionCut {
         let everybody = usize::from(self.place.data_centers);
         let here = self.stable.min(everybody);
-        let complete = match W::SPAN {
+        let complete = match W::REACH {
             // Members that are behind get entries or pages, never this replica's own updates.
-            Span::Everywhere => here,
+            Reach::Everywhere => here,
             _ => self.place.peers().map(|dc| self.acknowledged.get(dc)).min().map_or(here, |there| there.min(here)),
         };
         let told = self.group.snapshots.values().map(|told| told.complete).min().filter(|_| !self.planted.is("tombstones-collected-under-pages"));
@@ -542,7 +545,7 @@ impl<W: Scope> Protocol for Replicated<W> {
 
     fn replicated(&self, own: Timestamp) -> Option<Vec<Timestamp>> {
         let here = self.place.dc();
-        let reached = |dc: DcId| match W::SPAN {
+        let reached = |dc: DcId| match W::REACH {
             _ if dc == here => own,
             _ => self.acknowledged.get(dc),
         };

@@ -6,9 +6,10 @@ use super::message::{Entry, Message};
 use super::server::{Replicated, Scope};
 use super::snapshot::BURIED;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::capabilities::Reach;
 use rheostat_core::ids::ServerId;
 use rheostat_core::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
-use rheostat_core::protocol::{Departure, Span, Step};
+use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::Update;
 use rheostat_core::wire::Wire;
@@ -43,7 +44,7 @@ impl<W: Scope> Replicated<W> {
 
     /// Tells the group how far each data center has its writes.
     pub(super) fn tell_progress<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        if W::SPAN == Span::Everywhere && self.group.is_leader() {
+        if W::REACH == Reach::Everywhere && self.group.is_leader() {
             let (applied, own) = (self.group.applied, self.stable.max());
             let tracker = self.group.node.raft.prs();
             let reached = |to: ServerId| {
@@ -72,7 +73,7 @@ impl<W: Scope> Replicated<W> {
 
     /// The leader names the shipper: the follower with the greatest number that was heard lately; itself if there is none.
     pub(super) fn appoint<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        if W::SPAN == Span::Everywhere || self.place.data_centers == 1 {
+        if W::REACH == Reach::Everywhere || self.place.data_centers == 1 {
             return;
         }
         let (here, now_us) = (self.place.server, step.now.monotonic_us);
@@ -164,7 +165,7 @@ impl<W: Scope> Replicated<W> {
     }
 
     pub(super) fn begin_to_receive(&mut self, received: &TimestampVector) {
-        if W::SPAN == Span::Everywhere {
+        if W::REACH == Reach::Everywhere {
             return;
         }
         for dc in self.place.peers() {

@@ -2,8 +2,10 @@
 
 use super::message::{Asked, Bound, Past, Reply, Request, Seen};
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::dial::Level;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Guard, Level, Outcome, TestWrite};
+use rheostat_core::operation::{Guard, TestWrite};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::{Call, Client};
 use rheostat_core::slots;
 use rheostat_core::version::{Item, Key, VersionId};

@@ -6,18 +6,15 @@
 use super::costs::{Asked, Heard, Led, Price, View};
 use super::message::{Ballot, Batch, Held, Message};
 use super::options::Estimate;
-use super::record::{Record, Stored};
+use super::record::{MOST_BYTES, Record, Stored};
 use super::server::Staged;
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::ServerId;
-use rheostat_core::protocol::{Departure, Step};
+use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::VersionId;
 use rheostat_core::wire::Wire;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Bytes of the writes in one message or batch, about.
-pub(super) const MOST_BYTES: usize = 512 << 10;
 
 /// Writes in one batch.
 const MOST_WRITES: usize = 4096;
@@ -27,11 +24,6 @@ const MOST_DOUBLINGS: u32 = 7;
 
 /// How much longer an attempt of one's own is waited for than another's.
 const ROUNDS_PATIENCE: u64 = 4;
-
-/// Bytes of a batch.
-pub(super) fn size(batch: &Batch) -> usize {
-    batch.to_bytes().len()
-}
 
 /// As many writes, in order, as one message or batch takes.
 #[derive(Default)]

@@ -2,8 +2,11 @@
 
 use crate::gather::TransactionId;
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::dial::Level;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Change, Failure, Guard, Level, Quality, Read, TestWrite};
+use rheostat_core::operation::{Change, Guard, TestWrite};
 use rheostat_core::protocol::Call;
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::{wire_enum, wire_struct};

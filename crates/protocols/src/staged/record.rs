@@ -5,12 +5,21 @@
 use super::message::{Ballot, Batch, Command, Held, Message};
 use super::server::Staged;
 use rheostat_clock::Timestamp;
-use rheostat_core::protocol::{Start, Step};
+use rheostat_core::protocol::Start;
+use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::version::VersionId;
 use rheostat_core::wire::Wire;
 use rheostat_core::{wire_enum, wire_struct};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of the writes in one message or batch, about.
+pub(super) const MOST_BYTES: usize = 512 << 10;
+
+/// Bytes of a batch.
+fn size(batch: &Batch) -> usize {
+    batch.to_bytes().len()
+}
 
 /// The log is cut again after so many records at most.
 const CUT_EVERY: u64 = 256;
@@ -192,8 +201,8 @@ impl Staged {
             .map(|(_, stored)| &stored.batch)
             .take_while(|batch| {
                 let first = bytes == 0;
-                bytes += super::coordination::size(batch);
-                first || bytes <= super::coordination::MOST_BYTES
+                bytes += size(batch);
+                first || bytes <= MOST_BYTES
             })
             .cloned()
             .collect();

@@ -15,12 +15,15 @@ use super::state::Pages;
 use crate::gather::Gather;
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::capabilities::{Capabilities, Reach};
+use rheostat_core::dial::Level;
 use rheostat_core::gauge::{Gauge, Metric};
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Level, TestWrite};
+use rheostat_core::operation::TestWrite;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::{Bounded, Call, Card, Departure, Protocol, Span, Start, Step};
+use rheostat_core::protocol::{Bounded, Call, Card, Protocol, Start};
 use rheostat_core::replica::QUIET_US;
+use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::{Cut, History, Store};
 use rheostat_core::version::{Update, Version, VersionId};
 use rheostat_group::gauges;
@@ -417,10 +420,7 @@ impl Protocol for Staged {
     const NAME: &'static str = "staged";
     const SUMMARY: &'static str = "linearizable without a bound; within a latency bound, as much of that as there is time for (dConssandra)";
     const LEVEL: Level = Level::Strong;
-    const SPAN: Span = Span::Everywhere;
-    const MOST_REPLICAS: u8 = 1;
-    const KEEPS_BOUNDS: bool = true;
-    const DECIDES_TESTS: bool = true;
+    const CAN: Capabilities = Capabilities { most_replicas: 1, keeps_bounds: true, decides_tests: true, ..Capabilities::agreed(Reach::Everywhere) };
     const CARD: Card = Card {
         rounds: "GET one to a majority, and two more where writes wait for their turn; PUT three; within a bound GET none and PUT one; a read of several keys one per partition",
         reads_wait: "a majority, and for the writes that it knows to be made; within a bound nothing",

@@ -6,8 +6,8 @@ use super::server::Staged;
 use crate::pages::{PagePlace, page};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::ids::ServerId;
-use rheostat_core::protocol::{Departure, Step};
 use rheostat_core::slots;
+use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::Update;
 

@@ -2,8 +2,11 @@
 
 use crate::alone::Alone;
 use crate::common::{self, Desk, key, server, text};
+use rheostat_core::dial::{Dial, Groups};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Groups, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;

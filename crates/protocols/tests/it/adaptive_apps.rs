@@ -3,8 +3,10 @@
 //! `cargo test -p rheostat-protocols --test it adaptive_apps -- --nocapture` prints the tables of `adaptive/PAPER.md`.
 
 use crate::common::{Lab, key, server, text};
+use rheostat_core::dial::Dial;
 use rheostat_core::ids::{OpId, ServerId};
-use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
 use rheostat_core::version::Key;

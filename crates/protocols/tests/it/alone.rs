@@ -1,11 +1,14 @@
 //! One server, whose handlers a test may call itself, and which starts again with what its disk has.
 
 use crate::common::{self, START_MS};
+use rheostat_core::dial::Dial;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
-use rheostat_core::operation::{Dial, Operation, Outcome};
-use rheostat_core::protocol::{Effect, EffectOf, Protocol, Step};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
+use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::Session;
+use rheostat_core::step::{Effect, EffectOf, Step};
 use rheostat_core::store::{Durability, Position, Recovered, Store};
 use rheostat_core::version::{Item, Key, Update};
 use rheostat_protocols::registry;

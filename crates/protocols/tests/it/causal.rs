@@ -3,8 +3,10 @@
 use crate::alone::Alone;
 use crate::common::{self, Desk, key, server};
 use rheostat_clock::DcId;
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::Place;
-use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;

@@ -1,8 +1,12 @@
 //! A few replicas on a desk: the test decides what arrives, and when.
 
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::answer::Read;
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome, Read};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};

@@ -3,12 +3,15 @@
 use crate::alone::Alone;
 use crate::common::{self, Desk, key, server, text};
 use rheostat_clock::DcId;
+use rheostat_core::dial::Dial;
 use rheostat_core::ids::{PartitionId, Place, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, Operation, Outcome, SetCondition};
-use rheostat_core::protocol::{Departure, Effect, EffectOf, Protocol};
+use rheostat_core::operation::{Change, Expiry, Operation, SetCondition};
+use rheostat_core::outcome::Outcome;
+use rheostat_core::protocol::Protocol;
 use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
 use rheostat_core::session::Session;
 use rheostat_core::slots::partition_of;
+use rheostat_core::step::{Departure, Effect, EffectOf};
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
 use rheostat_protocols::cops::{Cops, CopsClient, Message};
@@ -304,7 +307,7 @@ fn a_version_says_what_it_depends_on() {
     let second = desk.put(0, &mut session, &y, "2");
     desk.put(0, &mut session, &z, "3");
     let explained = desk.run(0, &mut session, rheostat_core::operation::Operation::Explain { key: z });
-    let rheostat_core::operation::Outcome::Explained(versions) = explained else { panic!("{explained:?}") };
+    let rheostat_core::outcome::Outcome::Explained(versions) = explained else { panic!("{explained:?}") };
     let told = &versions[0].dependencies;
     let (x, y) = (String::from_utf8_lossy(&x), String::from_utf8_lossy(&y));
     assert!(told.contains(&format!("{y} {second}")) && !told.contains(&format!("{y} {second}@0 (through")), "{told}");

@@ -2,8 +2,10 @@
 
 use crate::common::{Desk, START_MS, key, server};
 use rheostat_clock::Timestamp;
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
 

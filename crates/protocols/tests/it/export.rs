@@ -3,8 +3,11 @@
 use crate::common::{Desk, key, server};
 use rheostat_clock::Timestamp;
 use rheostat_core::DcId;
+use rheostat_core::dial::Dial;
 use rheostat_core::export::{ExportAnswer, ExportCall, Exported, Kind};
-use rheostat_core::operation::{Change, Dial, Failure, Operation, Outcome};
+use rheostat_core::failure::Failure;
+use rheostat_core::operation::{Change, Operation};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::version::{Item, Key};
 use smallvec::smallvec;
@@ -161,7 +164,7 @@ fn values_side_by_side_are_all_of_a_page_as_they_stood_then() {
     desk.pass(300, |_, _| true);
     let alone = |desk: &mut Desk, dc, value: &[u8]| {
         let item = Item { key: x.clone(), value: Some(value.into()), expires_ms: 0 };
-        let dial = Dial { quorum: rheostat_core::operation::Quorum::ALONE, ..Dial::default() };
+        let dial = Dial { quorum: rheostat_core::dial::Quorum::ALONE, ..Dial::default() };
         assert!(matches!(run(desk, dc, Operation::Replace { item, dial }), Outcome::Written(_)));
     };
     alone(&mut desk, 0, b"one");

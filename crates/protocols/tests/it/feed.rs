@@ -2,10 +2,13 @@
 
 use crate::common::{Desk, key, open_keeping, server};
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::dial::Dial;
 use rheostat_core::export::Kind;
+use rheostat_core::failure::Failure;
 use rheostat_core::feed::{Change, Conflict, FeedAnswer, FeedCall, Position};
 use rheostat_core::ids::Place;
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key, VersionId};

@@ -1,8 +1,11 @@
 //! GentleRain, claim by claim. Paper: dissertation, sections 3.2.2, 5.1 and 5.5.5.
 
 use crate::common::{self, Desk, START_MS, key, server, text};
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Operation, Outcome, SetCondition};
+use rheostat_core::operation::{Change, Expiry, Operation, SetCondition};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::Item;
 
 const SLOW: u64 = 60;

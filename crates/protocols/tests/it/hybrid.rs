@@ -1,8 +1,10 @@
 //! The hybrid of explicit dependencies and stable vectors. Paper: dissertation, §9.1.
 
 use crate::common::{self, Desk, Lab, key, server};
+use rheostat_core::dial::Dial;
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Dial, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 
 const SLOW: u64 = 60;
 

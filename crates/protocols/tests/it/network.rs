@@ -1,8 +1,10 @@
 //! What the protocols ask of the network: nothing is sent twice over a slow way, and little is said while nobody asks anything.
 
 use crate::common::{Desk, Frame, begin, key, server};
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::{Place, ServerId};
-use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::{Item, Key};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -2,9 +2,11 @@
 
 use crate::common::{Desk, Frame, begin, key};
 use rheostat_clock::Timestamp;
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::notch::{self, AGES, Sampled, Share, age_index};
-use rheostat_core::operation::{Dial, Level, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::planted::Planted;
 use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;

@@ -2,8 +2,10 @@
 
 use crate::common::{Desk, START_MS, key, server, text};
 use rheostat_core::DcId;
+use rheostat_core::dial::{Dial, Strategy};
 use rheostat_core::ids::{OpId, ServerId};
-use rheostat_core::operation::{Dial, Operation, Outcome, Strategy};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::scatter::{Progress, Scatter};
 use rheostat_core::session::Session;
@@ -15,12 +17,12 @@ const SLOW: u64 = 60;
 const PREDICTED: Dial = Dial {
     level: None,
     strategy: Strategy::Predicted,
-    groups: rheostat_core::operation::Groups(0),
+    groups: rheostat_core::dial::Groups(0),
     fresh_ms: None,
     within_us: None,
     as_of: None,
     label: 0,
-    quorum: rheostat_core::operation::Quorum::KEYSPACE,
+    quorum: rheostat_core::dial::Quorum::KEYSPACE,
 };
 
 fn everything(_: ServerId, _: ServerId) -> bool {

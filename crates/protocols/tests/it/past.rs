@@ -2,8 +2,11 @@
 
 use crate::common::{Desk, START_MS, begin, key, open_keeping, server};
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::dial::{AsOf, Dial};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Place, ServerId};
-use rheostat_core::operation::{AsOf, Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::store::Checkpoints;
 use smallvec::smallvec;
 

@@ -2,8 +2,11 @@
 
 use crate::common::{Desk, Frame, key, server, text};
 use rheostat_clock::DcId;
+use rheostat_core::dial::{Dial, Quorum};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome, Quorum};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key};
 use rheostat_protocols::quorum::Resolver;

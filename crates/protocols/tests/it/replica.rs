@@ -2,9 +2,12 @@
 
 use crate::common::{Desk, START_MS, key, open, server, text};
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, Place, ServerId};
 use rheostat_core::link::{BATCH_BYTES, LinkFrame};
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Level, Operation, Outcome, SetCondition};
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation, SetCondition};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, Recovered};

@@ -2,8 +2,11 @@
 
 use crate::common::{Desk, begin, key, open_keeping, server};
 use rheostat_clock::Timestamp;
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{PartitionId, Place};
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::rollback::{Cause, RollbackAnswer, RollbackCall, Turn};
 use rheostat_core::slots::slot;

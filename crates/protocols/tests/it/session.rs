@@ -3,8 +3,11 @@
 use crate::common::{Desk, Frame, key, server};
 use raft::eraftpb::MessageType;
 use rheostat_clock::Timestamp;
+use rheostat_core::dial::{Dial, Guarantees, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Place, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Guarantees, Guard, Level, Operation, Outcome, SetCondition};
+use rheostat_core::operation::{Change, Expiry, Guard, Operation, SetCondition};
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, PartitionServer};
 use rheostat_core::session::Session;
 use rheostat_core::slots;

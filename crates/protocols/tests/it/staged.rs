@@ -2,11 +2,16 @@
 
 use crate::alone::Alone;
 use crate::common::{Desk, Frame, key, server, text};
+use rheostat_core::answer::Quality;
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{OpId, Place, ServerId};
-use rheostat_core::operation::{Change, Dial, Expiry, Failure, Level, Operation, Outcome, Quality, SetCondition, TestWrite};
-use rheostat_core::protocol::{Effect, Protocol};
+use rheostat_core::operation::{Change, Expiry, Operation, SetCondition, TestWrite};
+use rheostat_core::outcome::Outcome;
+use rheostat_core::protocol::Protocol;
 use rheostat_core::session::Session;
 use rheostat_core::slots::slot;
+use rheostat_core::step::Effect;
 use rheostat_core::store::{Position, Store};
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;

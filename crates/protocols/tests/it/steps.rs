@@ -3,10 +3,12 @@
 
 use crate::common::{START_MS, key, server};
 use rheostat_clock::{DcId, Timestamp};
+use rheostat_core::dial::{Groups, Level, Quorum, Strategy};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
-use rheostat_core::operation::{Change, Expiry, Groups, Level, Quorum, SetCondition, Strategy};
-use rheostat_core::protocol::{Call, Client, Effect, EffectOf, Protocol, Span, Start, Step};
+use rheostat_core::operation::{Change, Expiry, SetCondition};
+use rheostat_core::protocol::{Call, Client, Protocol, Start};
 use rheostat_core::replica::{Replica, ReplicaConfig};
+use rheostat_core::step::{Effect, EffectOf, Step};
 use rheostat_core::store::{Durability, Recovered, Store};
 use rheostat_core::version::{Item, Key};
 use rheostat_protocols::registry::{self, Visitor};
@@ -149,7 +151,7 @@ impl Visitor for Tell {
         all.iter().for_each(|id| course.timers(*id));
         // Groups elect leaders, and have something new to say now and then.
         course.silent = true;
-        for _ in 0..if P::SPAN == Span::Server { 0 } else { 60 } {
+        for _ in 0..if P::CAN.agrees() { 60 } else { 0 } {
             all.iter().for_each(|id| course.timers(*id));
         }
         course.silent = false;

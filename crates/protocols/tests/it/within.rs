@@ -1,8 +1,12 @@
 //! Bounds that belong to an operation: how stale a read may be, and how long an operation may wait.
 
 use crate::common::{Desk, key, server};
+use rheostat_core::answer::Quality;
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Dial, Failure, Level, Operation, Outcome, Quality};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::ReplicaConfig;
 
 const PROTOCOLS: [&str; 6] = ["eventual", "gentlerain", "causal", "cops", "hybrid", "adaptive"];

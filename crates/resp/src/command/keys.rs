@@ -86,7 +86,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
         .costs(PER_KEY)
         .on_keys(REMOVES)
         .hints(ADDED_UP),
-    Entry::generic("wait", 3, Flags::BLOCKING, "3.0.0", super::server::wait)
+    Entry::generic("wait", 3, Flags::BLOCKING, "3.0.0", wait)
         .does("Waits until so many other data centers have this session's writes on disk, and returns how many have")
         .takes(&[Argument::new("numdatacenters", Kind::Integer), Argument::new("timeout", Kind::Integer)]),
 ];
@@ -179,4 +179,22 @@ fn scan(request: Request<'_>) -> Parsed<'_> {
         }
     }
     Ok(Command::Scan(scan))
+}
+
+/// WAIT: waits until data centers have this session's writes on disk; answers how many have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// How many other data centers.
+    pub data_centers: u8,
+    /// How long at most, in milliseconds; `None` (0 in the request) is as long as the server allows.
+    pub timeout_ms: Option<u64>,
+}
+
+fn wait(request: Request<'_>) -> Parsed<'_> {
+    let data_centers = parse_i64(request.at(1)).ok_or(CommandError::NotAnInteger)?;
+    let timeout = parse_i64(request.at(2));
+    let timeout = timeout.ok_or_else(|| CommandError::Other("ERR timeout is not an integer or out of range".into()))?;
+    let timeout = u64::try_from(timeout).map_err(|_| CommandError::Other("ERR timeout is negative".into()))?;
+    let data_centers = data_centers.clamp(0, u8::MAX.into()) as u8;
+    Ok(Command::Wait(Wait { data_centers, timeout_ms: (timeout > 0).then_some(timeout) }))
 }

@@ -3,7 +3,8 @@
 use super::{Command, Parsed};
 use crate::render::Render;
 use rheostat_core::counter::{CounterCall, Scope};
-use rheostat_core::operation::{Action, Change, Dial, Operation};
+use rheostat_core::dial::Dial;
+use rheostat_core::operation::{Action, Change, Operation};
 use rheostat_core::version::{Item, Key, Value};
 
 /// One operation on one key, and how its outcome is told.

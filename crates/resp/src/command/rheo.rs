@@ -10,9 +10,10 @@ use crate::number::parse_u64;
 use crate::render::Render;
 use crate::table::words::*;
 use rheostat_core::counter::Scope;
+use rheostat_core::dial::{Groups, Level, Quorum, Strategy};
 use rheostat_core::feed::{self, DEFAULT_COUNT};
 use rheostat_core::moment::Moment;
-use rheostat_core::operation::{Groups, Level, Quorum, Strategy, TestWrite};
+use rheostat_core::operation::TestWrite;
 use rheostat_core::sla;
 
 pub(crate) const COMMANDS: &[Entry] = &[

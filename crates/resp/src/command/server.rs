@@ -93,15 +93,6 @@ pub(crate) const COMMANDS: &[Entry] = &[
 /// What a key with one version takes in memory beside the bytes of key and value, about.
 const VERSION_BYTES: u64 = 128;
 
-/// WAIT: waits until data centers have this session's writes on disk; answers how many have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wait {
-    /// How many other data centers.
-    pub data_centers: u8,
-    /// How long at most, in milliseconds; `None` (0 in the request) is as long as the server allows.
-    pub timeout_ms: Option<u64>,
-}
-
 /// ACL's subcommands, except HELP. Users are made in the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AclCommand<'a> {
@@ -172,15 +163,6 @@ fn memory_of(seen: &Seen<'_>, key_bytes: u64, out: &mut ReplyWriter<'_>) {
         Some(value) => out.integer((key_bytes + value.len() as u64 + VERSION_BYTES) as i64),
         None => out.null(),
     }
-}
-
-pub(super) fn wait(request: Request<'_>) -> Parsed<'_> {
-    let data_centers = parse_i64(request.at(1)).ok_or(CommandError::NotAnInteger)?;
-    let timeout = parse_i64(request.at(2));
-    let timeout = timeout.ok_or_else(|| CommandError::Other("ERR timeout is not an integer or out of range".into()))?;
-    let timeout = u64::try_from(timeout).map_err(|_| CommandError::Other("ERR timeout is negative".into()))?;
-    let data_centers = data_centers.clamp(0, u8::MAX.into()) as u8;
-    Ok(Command::Wait(Wait { data_centers, timeout_ms: (timeout > 0).then_some(timeout) }))
 }
 
 pub(super) fn help(request: Request<'_>) -> Parsed<'_> {

@@ -85,7 +85,7 @@ pub(super) fn of(seen: &Seen<'_>, unit: TimeUnit, form: ExpiryForm) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rheostat_core::operation::Read;
+    use rheostat_core::answer::Read;
     use std::sync::Arc;
 
     #[test]

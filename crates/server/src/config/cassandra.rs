@@ -1,6 +1,6 @@
 //! Where cold chains are kept, and where Cassandra is.
 
-use super::check::check;
+use super::error::check;
 use super::{ConfigError, DurabilityConfig, NodeConfig, Secret};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -2,12 +2,14 @@
 
 mod cassandra;
 mod check;
+mod error;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 pub use cassandra::{CassandraConfig, ColdConfig, ConsistencyConfig};
-pub use check::{ConfigError, check, check_name, read};
+pub use check::check_name;
+pub use error::{ConfigError, check, read};
 
 use rheostat_core::ids::PartitionId;
 use rheostat_core::store::Durability;
@@ -571,7 +573,7 @@ impl NodeConfig {
 
     /// Reads and checks a configuration. Errors: what is wrong and, where known, in which line.
     pub fn from_toml(text: &str) -> Result<NodeConfig, ConfigError> {
-        check::read(text, check::validate)
+        read(text, check::validate)
     }
 
     /// Reads and checks the configuration in the file at `path`. Relative paths in it are relative to its folder. Errors: as
@@ -650,7 +652,7 @@ fn is_loopback(point: &str) -> bool {
 impl KeyspaceConfig {
     /// Why its partitions cannot be split once there is data, if they cannot; in words for the operator.
     pub fn cannot_split(&self) -> Option<String> {
-        let why = if !registry::info(&self.protocol).is_some_and(|info| info.splits) {
+        let why = if !registry::info(&self.protocol).is_some_and(|info| info.can.splits) {
             format!("protocol {} names partitions, or keys of several, in what it keeps", self.protocol)
         } else if self.cold != ColdConfig::Embedded {
             "its cold chains are in Cassandra".into()

@@ -81,7 +81,7 @@ fn replicas_need_a_protocol_that_has_several() {
     let in_memory = |protocol: &str, number: u8| small_of(protocol).replace("protocol =", &format!("replicas = {number}\nprotocol ="));
     let replicas = |protocol: &str, number: u8| format!("data_dir = \"data\"\n{}", in_memory(protocol, number));
     for protocol in rheostat_protocols::registry::list() {
-        let able = protocol.most_replicas >= 3;
+        let able = protocol.can.most_replicas >= 3;
         assert_eq!(NodeConfig::from_toml(&small_of(protocol.name)).unwrap().keyspaces[0].replicas, 1);
         assert!(NodeConfig::from_toml(&replicas(protocol.name, 1)).is_ok());
         let three = NodeConfig::from_toml(&replicas(protocol.name, 3));

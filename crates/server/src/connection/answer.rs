@@ -1,11 +1,23 @@
 //! What outcomes say of themselves, and replies that name data centers.
 
 use super::info::version_text;
-use super::state::LastAnswer;
 use crate::topology::Topology;
+use rheostat_core::answer::{Explained, Quality};
+use rheostat_core::dial::Level;
 use rheostat_core::feed::{Batch, Change, Conflict};
-use rheostat_core::operation::{Explained, Level, Outcome, Quality};
+use rheostat_core::outcome::Outcome;
+use rheostat_core::sla::Achieved;
+use rheostat_core::version::VersionId;
 use rheostat_resp::ReplyWriter;
+
+/// How good the last answer was.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LastAnswer {
+    pub(super) quality: Option<Quality>,
+    pub(super) version: Option<VersionId>,
+    /// Of a read under a service level.
+    pub(super) achieved: Option<Achieved>,
+}
 
 /// What `outcome` tells RHEO QUALITY; `None` if nothing.
 #[inline]

@@ -1,9 +1,9 @@
 //! Requests that wait: for another shard or node, for several partitions, for other data centers.
 
-use super::answer::{last_of, write_batch, write_conflicts};
+use super::answer::{LastAnswer, last_of, write_batch, write_conflicts};
 use super::cluster;
 use super::counters;
-use super::state::{Away, Joined, LastAnswer};
+use super::state::{Away, Joined};
 use crate::access::{self, Access, Started};
 use crate::feed::{self, Poll};
 use crate::keyspace::KeyspaceInfo;
@@ -15,10 +15,14 @@ use crate::shard::Shard;
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
 use crate::shared::Shared;
 use crate::topology::{NodeId, Topology};
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::feed::Stopped;
 use rheostat_core::glob;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
-use rheostat_core::operation::{Acted, Change, Dial, Failure, Guard, Level, Operation, Outcome, Quality, Read};
+use rheostat_core::operation::{Change, Guard, Operation};
+use rheostat_core::outcome::{Acted, Outcome};
 use rheostat_core::replica::Execution;
 use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;

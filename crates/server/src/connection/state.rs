@@ -5,7 +5,7 @@ mod control;
 mod multi;
 mod together;
 
-use super::answer::{last_of, write_explained};
+use super::answer::{LastAnswer, last_of, write_explained};
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::config::Role;
@@ -23,14 +23,15 @@ pub(super) use together::{Away, Collected, Joined};
 
 use multi::Multi;
 use rheostat_core::counter::Scope;
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
-use rheostat_core::operation::{Dial, Level, Operation, Outcome, Quality};
-use rheostat_core::protocol::Span;
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
+
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
-use rheostat_core::sla::{self, Achieved};
+use rheostat_core::sla;
 use rheostat_core::store::Position;
-use rheostat_core::version::VersionId;
 use rheostat_receipts::Digest;
 use rheostat_resp::command::{Act, One, RheoCommand, View};
 use rheostat_resp::table::{Entry, Flags};
@@ -62,15 +63,6 @@ pub(super) enum Flow {
     Slow(Slow),
     /// It has been answered, and the connection is to be closed.
     Close,
-}
-
-/// How good the last answer was.
-#[derive(Clone, Copy, Default)]
-pub(super) struct LastAnswer {
-    pub(super) quality: Option<Quality>,
-    pub(super) version: Option<VersionId>,
-    /// Of a read under a service level.
-    pub(super) achieved: Option<Achieved>,
 }
 
 /// See the module.
@@ -377,7 +369,7 @@ impl State {
         if self.away.is_some() {
             return self.join_away(shard, single.partition, single.operation, single.render);
         }
-        if self.shared.keyspaces[usize::from(self.keyspace.0)].span == Span::Server {
+        if !self.shared.keyspaces[usize::from(self.keyspace.0)].can.agrees() {
             return self.run(shard, now, single, out);
         }
         match &single.operation {

@@ -3,7 +3,7 @@
 use super::Console;
 use super::ask::{self, Failed};
 use bytes::Bytes;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_proto::glance::{Absence, Answer, Complaint, Place, behind_ms, complaints, nobody_there, places, visible_behind_ms, without_lost};
 use rheostat_proto::v1;
 use serde_json::{Map, Value, json};
@@ -74,7 +74,7 @@ impl Console {
             json!({
                 "conflicts": conflicts.max().unwrap_or(0), "history_ms": shared.config.keyspaces[usize::from(keyspace.id.0)].history_ms,
                 "number": keyspace.id.0, "name": keyspace.name, "protocol": keyspace.protocol, "level": keyspace.level.to_string(), "serves": serves,
-                "replicas": keyspace.replicas, "grouped": keyspace.span != rheostat_core::protocol::Span::Server, "siblings": keyspace.siblings,
+                "replicas": keyspace.replicas, "grouped": keyspace.can.agrees(), "siblings": keyspace.siblings,
             })
         };
         let node = |(info, answer): (&&v1::Node, &Answer)| {

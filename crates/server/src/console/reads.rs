@@ -6,7 +6,7 @@ use super::{Console, shown};
 use crate::keyspace::KeyspaceInfo;
 use crate::topology::NodeId;
 use bytes::Bytes;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_proto::dial::level_out;
 use rheostat_proto::v1;
 use serde::Deserialize;

@@ -2,7 +2,7 @@
 
 use super::Console;
 use crate::status::{FailureKind, Histogram, OperationKind, ServiceLevelStatus, ServiceLevelTally, ShardStatus, level_index};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use serde_json::{Map, Value, json};
 
 impl Console {

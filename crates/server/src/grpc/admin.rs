@@ -1,5 +1,6 @@
 //! The service `Admin`.
 
+use super::asked::strange;
 use super::{backup, convert, faults, load, monitors, opened};
 use crate::keyspace::KeyspaceInfo;
 use crate::lost::{Lost, Standing, StreamEnd};
@@ -7,9 +8,12 @@ use crate::router::Router;
 use crate::seats::SeatInfo;
 use crate::status::{FailureKind, Histogram, NodeStatus, OperationKind, ReplicaStatus, ShardStatus};
 use crate::topology::Topology;
+use rheostat_core::answer::{Explained, Read};
+use rheostat_core::dial::{Dial, Quorum};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::notch::Sampled;
-use rheostat_core::operation::{Dial, Explained, Operation, Outcome, Quorum, Read};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Bounded;
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
@@ -433,7 +437,10 @@ impl Admin for Service {
                 u16::try_from(slot).ok().filter(|slot| *slot < slots::SLOTS).ok_or_else(|| Status::invalid_argument("slots are 0 to 16383"))?;
             let partition = slots::partition_of_slot(slot, topology.partitions);
             let scan = Operation::Scan { slot, from, limit: DIGEST_KEYS };
-            let Outcome::Page(keys, next) = self.execute(keyspace.id, partition, scan).await? else { return Err(strange()) };
+            let (keys, next) = match self.execute(keyspace.id, partition, scan).await? {
+                Outcome::Page(keys, next) => (keys, next),
+                other => return Err(strange(&other)),
+            };
             let shown = self.shown(keyspace, keys).await?.into_iter();
             answer.keys = shown.map(|(key, digest)| v1::KeyContents { key: key.to_vec().into(), digest }).collect();
             answer.next = next;
@@ -462,7 +469,10 @@ impl Admin for Service {
         let v1::VersionsRequest { keyspace, key } = request.into_inner();
         let (keyspace, key) = (convert::keyspace(&self.router, &keyspace)?, Key::from(&*key));
         let (topology, partition) = (self.router.topology(), self.router.partition_of(&key));
-        let Outcome::Versions(versions) = self.execute(keyspace.id, partition, Operation::Versions { key }).await? else { return Err(strange()) };
+        let versions = match self.execute(keyspace.id, partition, Operation::Versions { key }).await? {
+            Outcome::Versions(versions) => versions,
+            other => return Err(strange(&other)),
+        };
         let stored = |(id, data): (_, Vec<u8>)| v1::StoredVersion { version: Some(convert::version(topology, id)), data: data.into() };
         Ok(Response::new(v1::VersionsResponse {
             data_center: topology.dc_name(topology.here).to_string(),
@@ -476,13 +486,12 @@ impl Admin for Service {
         let (keyspace, key) = (convert::keyspace(&self.router, &keyspace)?, Key::from(&*key));
         let partition = self.router.partition_of(&key);
         let restore = Operation::Restore { key, versions: versions.into_iter().map(|version| version.to_vec()).collect() };
-        let Outcome::Count(restored) = self.execute(keyspace.id, partition, restore).await? else { return Err(strange()) };
+        let restored = match self.execute(keyspace.id, partition, restore).await? {
+            Outcome::Count(restored) => restored,
+            other => return Err(strange(&other)),
+        };
         Ok(Response::new(v1::RestoreResponse { restored }))
     }
-}
-
-pub(super) fn strange() -> Status {
-    Status::internal("a partition answered something else than was asked")
 }
 
 impl Service {
@@ -515,7 +524,7 @@ impl Service {
                 Err(why) if why.code() == Code::FailedPrecondition => {
                     self.read_all(keyspace.id, vec![key.clone()], dial).await?.into_iter().map(|(_, read)| read).collect()
                 }
-                Ok(_) => return Err(strange()),
+                Ok(other) => return Err(strange(&other)),
                 Err(why) => return Err(why),
             };
             if !reads.is_empty() {

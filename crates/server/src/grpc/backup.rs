@@ -1,14 +1,17 @@
 //! Backups: the state of a partition goes out page by page, and keys of a backup come in as ordinary writes.
 
-use super::admin::strange;
+use super::asked::strange;
 use super::convert;
 use crate::keyspace::KeyspaceInfo;
 use crate::router::Router;
 use rheostat_core::counter::{CounterCall, NewCounter};
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::export::{Exported, ExportedCounter};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::PartitionId;
-use rheostat_core::operation::{Change, Dial, Expiry, ExpiryCondition, Failure, Level, Operation, Outcome};
-use rheostat_core::protocol::Span;
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation};
+use rheostat_core::outcome::Outcome;
+
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key, Value};
 use rheostat_proto::export::{answer_out, call_in, key_state_in};
@@ -29,14 +32,14 @@ pub(super) async fn export(router: &Router, request: v1::ExportRequest) -> Resul
     let partition = u16::try_from(partition).ok().filter(|partition| *partition < topology.partitions).map(PartitionId);
     let partition = partition.ok_or_else(|| Status::invalid_argument("there is no such partition"))?;
     let step = step.ok_or_else(|| Status::invalid_argument("a backup without a step"))?;
-    if matches!(&step, Step::Page(page) if page.current) && keyspace.span != Span::Server {
+    if matches!(&step, Step::Page(page) if page.current) && keyspace.can.agrees() {
         catch_up(router, keyspace, partition).await?;
     }
     let call = call_in(name, step).map_err(Status::invalid_argument)?;
     match router.execute(keyspace.id, partition, keyspace.new_session(), Operation::Export { call }).await.0 {
         Outcome::Export(answer) => Ok(answer_out(&topology.data_centers, answer)),
         Outcome::Failed(failure) => Err(convert::status(failure)),
-        _ => Err(strange()),
+        other => Err(strange(&other)),
     }
 }
 
@@ -51,7 +54,7 @@ async fn catch_up(router: &Router, keyspace: &KeyspaceInfo, partition: Partition
             Outcome::Read(..) => return Ok(()),
             Outcome::Failed(refused @ Failure::Refused(_)) => last = Some(refused),
             Outcome::Failed(failure) => return Err(convert::status(failure)),
-            _ => return Err(strange()),
+            other => return Err(strange(&other)),
         }
     }
     last.map_or(Ok(()), |failure| Err(convert::status(failure)))
@@ -134,7 +137,7 @@ impl Importing<'_> {
             match outcome {
                 Outcome::Written(_) | Outcome::Kept(_) => {}
                 Outcome::Failed(failure) => return Err(convert::status(failure)),
-                _ => return Err(strange()),
+                other => return Err(strange(&other)),
             }
         }
         Ok(())

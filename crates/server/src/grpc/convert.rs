@@ -5,9 +5,12 @@ use crate::router::Router;
 use crate::service_levels::Served;
 use crate::topology::Topology;
 use bytes::Bytes;
+use rheostat_core::answer::{Quality, Read};
+use rheostat_core::capabilities::Reach;
 use rheostat_core::counter::{CounterView, Standing};
-use rheostat_core::operation::{Dial, Failure, Quality, Read, SetCondition};
-use rheostat_core::protocol::Span;
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
+use rheostat_core::operation::SetCondition;
 use rheostat_core::session::Session;
 use rheostat_core::sla::Achieved;
 use rheostat_core::version::{Item, Key, Value, VersionId};
@@ -203,10 +206,10 @@ pub(crate) fn topology(router: &Router) -> v1::TopologyResponse {
         name: keyspace.name.clone(),
         protocol: keyspace.protocol.to_string(),
         replicas: keyspace.replicas.into(),
-        span: match keyspace.span {
-            Span::Server => v1::Span::Server,
-            Span::DataCenter => v1::Span::DataCenter,
-            Span::Everywhere => v1::Span::Everywhere,
+        span: match keyspace.can.members {
+            Reach::Server => v1::Span::Server,
+            Reach::DataCenter => v1::Span::DataCenter,
+            Reach::Everywhere => v1::Span::Everywhere,
         }
         .into(),
     });

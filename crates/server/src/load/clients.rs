@@ -2,8 +2,8 @@
 
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
+use rheostat_core::dial::Level;
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::Level;
 use tokio::sync::oneshot;
 
 /// One connection.

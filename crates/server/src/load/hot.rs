@@ -286,7 +286,7 @@ pub(super) fn each_key(operation: &Operation, mut each: impl FnMut(&[u8], bool))
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rheostat_core::operation::Dial;
+    use rheostat_core::dial::Dial;
     use rheostat_core::version::{Item, Key};
 
     fn get(key: &str) -> Operation {

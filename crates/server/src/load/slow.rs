@@ -2,8 +2,9 @@
 
 use super::beginning;
 use crate::shared::lock;
+use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::{Dial, Level, Operation};
+use rheostat_core::operation::Operation;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 

@@ -8,8 +8,8 @@ use crate::status::{
     level_index,
 };
 use rheostat_core::counter::Scope;
+use rheostat_core::dial::Level;
 use rheostat_core::notch::{Sampled, Share, Tally};
-use rheostat_core::operation::Level;
 use rheostat_core::replica::LinkStatus;
 
 /// One sample for each replica.

@@ -3,7 +3,7 @@
 use super::registry::Entry;
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::Outcome;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::rollback::{Cause, RollbackCall, Turn};
 use rheostat_core::version::Key;
 use rheostat_core::wire::{Reader, Wire, WireError};

@@ -1,17 +1,18 @@
 //! A connection that another node makes to this one: check the greeting, then hand its frames to the shards.
 
 use super::Peer;
-use super::connect::{Stream, read_message, within, write_message};
+use super::connect::{Stream, meet, read_message, within, write_message};
 use super::frame::{self, Frame, Pieces};
 use super::greeting::{self, Challenge, FORMATS, Greeting, Hello, LinkKey, Proof, Welcome, once};
 use crate::descriptors::Place as Descriptor;
-use crate::life::{ADVICE, Life};
+use crate::life::ADVICE;
 use crate::lost::Place;
 use crate::memory::Pressure;
 use crate::shard::Shard;
 use crate::shared::{Shared, lock};
 use crate::socket;
-use rheostat_core::operation::{Failure, Outcome};
+use rheostat_core::failure::Failure;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::session::Session;
 use rheostat_core::wire::Wire;
 use std::cell::RefCell;
@@ -154,13 +155,6 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
     let peer = checked.map_err(|why| io::Error::other(format!("refused: {why}")))?;
     met.map_err(|why| io::Error::other(format!("node {}: {why}", hello.from)))?;
     Ok((stream, peer, link_key))
-}
-
-/// Whether node `name`, which shows `life`, is what it was. The disk may be slow, and this is a shard's thread.
-pub(super) async fn meet(shared: &Arc<Shared>, name: String, life: Option<Life>) -> Result<(), String> {
-    let shared = shared.clone();
-    // It is given up only when this node stops, which says nothing of the other.
-    tokio::task::spawn_blocking(move || shared.lives.meet(&name, life)).await.unwrap_or(Ok(()))
 }
 
 /// The peer that says `hello`; `proven`: it knows the cluster's password. Errors: why it is refused. Who does not know the password learns nothing else.

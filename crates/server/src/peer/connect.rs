@@ -6,6 +6,7 @@ use super::delay::Delays;
 use super::frame::{LENGTH_BYTES, MAX_GREETING};
 use super::greeting::{self, Challenge, FORMATS, Greeting, Hello, LinkKey, Welcome, once};
 use super::queue::TURN_BYTES;
+use crate::life::Life;
 use crate::lost::Place;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
@@ -183,7 +184,7 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
             if let Place::Gone(why) | Place::NotYet(why) = shared.whose_place(peer.dc, challenge.life) {
                 return Err(other(why));
             }
-            super::accept::meet(shared, node.name.clone(), challenge.life).await.map_err(other)?;
+            meet(shared, node.name.clone(), challenge.life).await.map_err(other)?;
             // Before anything is said that its clock could be wrong about.
             shared.hear_time(peer, asked_us, heard_us, challenge.shown_us);
             shared.take_token_keys(&link_key, &sealed);
@@ -325,4 +326,11 @@ impl Peer {
         self.frames_sent.fetch_add(taken, Ordering::Relaxed);
         leaving.queue.next_us()
     }
+}
+
+/// Whether node `name`, which shows `life`, is what it was. The disk may be slow, and this is a shard's thread.
+pub(super) async fn meet(shared: &Arc<Shared>, name: String, life: Option<Life>) -> Result<(), String> {
+    let shared = shared.clone();
+    // It is given up only when this node stops, which says nothing of the other.
+    tokio::task::spawn_blocking(move || shared.lives.meet(&name, life)).await.unwrap_or(Ok(()))
 }

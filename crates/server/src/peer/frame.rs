@@ -1,11 +1,14 @@
 //! What nodes say to each other when they have greeted, as bytes: frames, each behind its length.
 
-use super::queue::LARGE_AT_ONCE;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::wire::{Reader, Wire, WireError, put_varint};
 use std::collections::VecDeque;
+
+/// Frames under way in pieces at once.
+pub(super) const LARGE_AT_ONCE: usize = 4;
 
 /// Bytes of a frame's length.
 pub(super) const LENGTH_BYTES: usize = 4;
@@ -279,7 +282,8 @@ pub(super) fn split(buffer: &[u8], max_bytes: usize) -> Result<Option<(&[u8], us
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rheostat_core::operation::{Dial, Failure};
+    use rheostat_core::dial::Dial;
+    use rheostat_core::failure::Failure;
 
     #[test]
     fn frames_come_back_as_they_were() {

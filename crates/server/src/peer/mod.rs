@@ -27,8 +27,11 @@ use greeting::LinkKey;
 use hashbrown::HashMap;
 use queue::{Queue, StreamId};
 use rheostat_core::DcId;
+use rheostat_core::answer::Read;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Failure, Operation, Outcome, Read};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::session::Session;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -575,7 +578,7 @@ enum Refused {
 mod tests {
     use super::*;
     use crate::config::{KeyspaceConfig, Member as Configured};
-    use rheostat_core::operation::Dial;
+    use rheostat_core::dial::Dial;
 
     fn peer() -> (Peer, KeyspaceInfo) {
         let mut config = NodeConfig::new("test", "a0", "a");

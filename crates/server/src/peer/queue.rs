@@ -4,14 +4,11 @@
 //! pieces, between which the others have theirs. So a small write never waits for a large value of another partition, only for that of its own. At most
 //! [`LARGE_AT_ONCE`] frames are under way in pieces at once, which bounds what the receiver puts together.
 
-use super::frame;
+use super::frame::{self, LARGE_AT_ONCE};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that a stream sends in its turn, about; a frame of more leaves in pieces.
 pub(super) const TURN_BYTES: usize = 64 << 10;
-
-/// Frames under way in pieces at once.
-pub(super) const LARGE_AT_ONCE: usize = 4;
 
 /// Frames whose order among each other is kept. The greatest number is that of frames whose order is of no account.
 pub(super) type StreamId = u64;

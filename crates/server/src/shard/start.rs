@@ -16,7 +16,6 @@ use crate::shared::Shared;
 use crate::status::ShardCounters;
 use hashbrown::HashMap;
 use rheostat_core::ids::{KeyspaceId, ServerId};
-use rheostat_core::protocol::Span;
 use rheostat_core::replica::{GroupConfig, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::ClusterId;
 use rheostat_core::store::{Checkpoints, Durability};
@@ -208,7 +207,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     // As much of the engine's memory as comes with it, and fits: what it takes in it keeps up to twice.
     disk.engine_memtable_bytes = disk.engine_memtable_bytes.min(disk.checkpoint_bytes / 4).min((share / 16).max(LEAST_ENGINE_BYTES));
     disk.engine_cache_bytes = disk.engine_cache_bytes.min(disk.checkpoint_bytes / 2).min((share / 8).max(LEAST_ENGINE_BYTES));
-    if place.data_centers == 1 || info.span == Span::Everywhere {
+    if place.data_centers == 1 || info.can.agrees_everywhere() {
         // Nobody ships them.
         disk.own_cache_bytes = 0;
     }

@@ -5,7 +5,8 @@ use crate::status::CounterUpdates;
 use hashbrown::HashMap;
 use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 
 /// An update of counters that was begun.
 #[derive(Clone, Copy)]

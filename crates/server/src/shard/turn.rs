@@ -6,10 +6,11 @@ use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard, Slot};
 use crate::connection::Connection;
 use crate::lost::Told;
 use crate::status::FailureKind;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
-use rheostat_core::operation::{Failure, Outcome};
-use rheostat_core::protocol::Span;
-use rheostat_core::replica::Membership;
+use rheostat_core::outcome::Outcome;
+
+use rheostat_core::ids::Membership;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -388,7 +389,7 @@ impl Shard {
             slot.server.write_through();
             slot.next_tick_us = if slot.stay == Stay::Closes { u64::MAX } else { slot.server.next_tick_us() };
             // Where the protocol itself has several servers, each of them may answer.
-            if slot.grouped && self.shared.keyspaces[usize::from(slot.keyspace.0)].span == Span::Server {
+            if slot.grouped && !self.shared.keyspaces[usize::from(slot.keyspace.0)].can.agrees() {
                 let leader = slot.server.leader().filter(|(leader, _)| leader.dc == slot.place.dc);
                 self.shared.set_leader(slot.keyspace, slot.place.partition, leader.map(|(leader, term)| (leader.replica, term)));
             }

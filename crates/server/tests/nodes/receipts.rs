@@ -2,7 +2,7 @@
 
 use crate::client::{Client, PATIENCE, Reply, words};
 use crate::cluster::{Plan, single, start_single};
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_receipts::verify::compare;
 use rheostat_receipts::{Act, Receipt, Statement, key_of};
 use rheostat_server::NodeConfig;

@@ -2,8 +2,10 @@
 
 use crate::client::{Reply, eventually};
 use crate::cluster::Plan;
+use rheostat_core::dial::{Dial, Strategy};
 use rheostat_core::ids::KeyspaceId;
-use rheostat_core::operation::{Dial, Operation, Outcome, Strategy};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::{Item, Key};
 
 fn plan() -> Plan {

@@ -6,8 +6,9 @@ use crate::plan::Action;
 use crate::world::{ServerIndex, World};
 use rheostat_checkers::Observation;
 use rheostat_core::Timestamp;
+use rheostat_core::answer::Quality;
+use rheostat_core::dial::Level;
 use rheostat_core::ids::ServerId;
-use rheostat_core::operation::{Level, Quality};
 use rheostat_core::version::{Key, VersionId};
 
 impl World<'_> {

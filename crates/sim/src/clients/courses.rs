@@ -5,8 +5,11 @@ use crate::marks;
 use crate::plan::Action;
 use crate::world::World;
 use rheostat_core::DcId;
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Acted, Action as Command, Dial, Failure, Level, Outcome};
+use rheostat_core::operation::Action as Command;
+use rheostat_core::outcome::{Acted, Outcome};
 use rheostat_core::sla::{Ask, Away, Course, Progress};
 use rheostat_core::version::Key;
 

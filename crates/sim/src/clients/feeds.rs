@@ -10,7 +10,8 @@ use rheostat_core::Timestamp;
 use rheostat_core::export::Kind;
 use rheostat_core::feed::{Batch, FeedAnswer, FeedCall, From, Position, Round, Stopped};
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Operation, Outcome};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 
 /// One reader.
@@ -90,7 +91,7 @@ impl World<'_> {
         Some(round.merge(answers))
     }
 
-    fn ask_feed(&mut self, server: ServerIndex, call: FeedCall) -> Option<Result<FeedAnswer, rheostat_core::operation::Failure>> {
+    fn ask_feed(&mut self, server: ServerIndex, call: FeedCall) -> Option<Result<FeedAnswer, rheostat_core::failure::Failure>> {
         let mut node = self.servers[server].node.take()?;
         let now = self.servers[server].clock.read(self.now_us);
         let mut out = std::mem::take(&mut self.outbox);

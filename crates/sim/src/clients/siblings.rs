@@ -6,7 +6,10 @@ use crate::plan::Action;
 use crate::world::{ServerIndex, World};
 use rheostat_checkers::siblings::{Look, Wrote};
 use rheostat_checkers::{KeyId, UniqueValue};
-use rheostat_core::operation::{Dial, Operation, Outcome, Quorum, Read};
+use rheostat_core::answer::Read;
+use rheostat_core::dial::{Dial, Quorum};
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
 use rheostat_core::version::Key;
 
 /// What the record has of an operation under way.

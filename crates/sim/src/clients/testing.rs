@@ -5,7 +5,8 @@
 use super::{number, written};
 use rheostat_checkers::test_writes::{self, TestWrite as Record, Told};
 use rheostat_checkers::{History, KeyId, Observation, UniqueValue};
-use rheostat_core::operation::{Read, TestWrite};
+use rheostat_core::answer::Read;
+use rheostat_core::operation::TestWrite;
 use rheostat_core::version::{Key, VersionId};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,9 +2,12 @@
 
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
+use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::{Dial, Failure, Operation, Outcome};
-use rheostat_core::protocol::Span;
+use rheostat_core::operation::Operation;
+use rheostat_core::outcome::Outcome;
+
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
@@ -118,7 +121,7 @@ pub(super) fn measure(info: &ProtocolInfo) -> Result<Measured, String> {
 /// How many servers each partition has in each data center.
 fn replicas_of(info: &ProtocolInfo) -> u8 {
     // Replicas of which the protocol does not know send messages of their own, the same under every one.
-    if info.span == Span::Server { 1 } else { REPLICAS.min(info.most_replicas) }
+    if info.can.agrees() { REPLICAS.min(info.can.most_replicas) } else { 1 }
 }
 
 /// A frame under way: where from, where to.
@@ -126,7 +129,7 @@ type Frame = (ServerId, ServerId, Vec<u8>);
 
 struct Cluster {
     protocol: &'static str,
-    span: Span,
+    agrees: bool,
     replicas: u8,
     servers: BTreeMap<ServerId, Box<dyn Stack>>,
     now_ms: u64,
@@ -152,7 +155,7 @@ impl Cluster {
         }
         let mut cluster = Cluster {
             protocol: info.name,
-            span: info.span,
+            agrees: info.can.agrees(),
             replicas: replicas_of(info),
             servers: BTreeMap::new(),
             now_ms: 1_000,
@@ -272,7 +275,7 @@ impl Cluster {
         loop {
             match self.run_at(ServerId { dc, partition, replica }, session, operation, until_ms)? {
                 // Another of the partition's servers may lead.
-                Some(failure) if self.span != Span::Server && self.now_ms < until_ms && !matches!(failure, Failure::Storage(_)) => {
+                Some(failure) if self.agrees && self.now_ms < until_ms && !matches!(failure, Failure::Storage(_)) => {
                     replica = (replica + 1) % REPLICAS;
                     self.pass(PAUSE_MS);
                 }

@@ -10,7 +10,7 @@ pub use measure::{BYTES, DATA_CENTERS, Measured, PARTITIONS, REPLICAS, Sizes};
 
 use measure::{DELAY_MS, IDLE_MS, KEYS, PAUSE_MS, ROUNDS};
 use rheostat_checkers::Promise;
-use rheostat_core::operation::Level;
+use rheostat_core::dial::Level;
 use rheostat_core::protocol::{Card, Protocol};
 use rheostat_protocols::registry::{self, ProtocolInfo, SHARED, Visitor};
 use std::collections::BTreeMap;

@@ -1,14 +1,16 @@
 //! From a point to the description of a cluster of processes.
 
-use super::users::LEAST_MS;
 use crate::experiment::{Act, ClockPattern, Point};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{Clock, DataCenter, Link, ListedNode, Network, Slow};
 use rheostat_cluster::nodes::keyspace;
-use rheostat_core::protocol::Span;
+
 use rheostat_core::random::Random;
 use rheostat_protocols::registry;
 use rheostat_server::config::Delay;
+
+/// Shorter ways between a user and a server, and inside a data center, are not emulated: loopback takes about as long itself.
+pub(super) const LEAST_MS: f64 = 0.5;
 
 /// The keyspace's name.
 pub(super) const KEYSPACE: &str = "default";
@@ -28,7 +30,7 @@ fn apart(point: &Point) -> bool {
 /// In words: what processes of this machine cannot be.
 pub(super) fn description(point: &Point) -> Result<Description, String> {
     let (cluster, contender) = (&point.cluster, &point.contender);
-    let grouped = registry::info(&contender.protocol).is_some_and(|info| info.span != Span::Server);
+    let grouped = registry::info(&contender.protocol).is_some_and(|info| info.can.agrees());
     let apart = apart(point);
     let nodes = if apart { cluster.partitions } else { 1 }.max(if grouped { u16::from(cluster.replicas) } else { 1 });
     let all = usize::from(nodes) * cluster.regions.len();

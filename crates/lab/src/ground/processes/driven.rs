@@ -1,7 +1,6 @@
 //! Mixes by the benchmark's load driver, over RESP.
 
-use super::describe::KEYSPACE;
-use super::users::LEAST_MS;
+use super::describe::{KEYSPACE, LEAST_MS};
 use crate::experiment::{Act, Distribution, Load, Mix, Point, StrategyName};
 use crate::ground::Measured;
 use rheostat_bench::Progress;

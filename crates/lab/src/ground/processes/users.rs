@@ -1,6 +1,6 @@
 //! Users with sessions over gRPC, each one doing one thing after the other.
 
-use super::describe::KEYSPACE;
+use super::describe::{KEYSPACE, LEAST_MS};
 use crate::experiment::{Act, Alternating, Amplified, Contender, Groups, Load, Mix, PingPong, Point, Within};
 use crate::ground::choice::{Drawing, Drawn, Pool, key, value, written_ns};
 use crate::ground::tally::{Kind, Tallies};
@@ -9,8 +9,8 @@ use rheostat_client::{Client, Dial, Level, Options, Session, v1};
 use rheostat_cluster::Processes as Cluster;
 use rheostat_cluster::nodes::Planned;
 use rheostat_cluster::ready::statuses;
-use rheostat_core::operation::Quality;
-use rheostat_core::protocol::Span;
+use rheostat_core::answer::Quality;
+
 use rheostat_core::random::Random;
 use rheostat_core::version::{Key, Value};
 use rheostat_core::{DcId, slots};
@@ -30,9 +30,6 @@ const AFTER_FAILURE: Duration = Duration::from_millis(1);
 
 /// Users begin within this time of each other.
 const SPREAD_US: u64 = 5_000;
-
-/// Shorter ways between a user and a server, and inside a data center, are not emulated: loopback takes about as long itself.
-pub(super) const LEAST_MS: f64 = 0.5;
 
 /// What all users of a run share.
 struct World {
@@ -133,7 +130,7 @@ pub(super) async fn run(point: &Point, cluster: &Cluster) -> Result<Measured, St
 
 /// Whether several servers of a data center have each partition.
 fn replicated(point: &Point) -> bool {
-    registry::info(&point.contender.protocol).is_some_and(|info| info.span != Span::Server) && point.cluster.replicas > 1
+    registry::info(&point.contender.protocol).is_some_and(|info| info.can.agrees()) && point.cluster.replicas > 1
 }
 
 async fn connect(options: Options) -> Result<Client, String> {

@@ -5,7 +5,7 @@ use crate::experiment::Point;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::Operation;
-use rheostat_core::protocol::Span;
+
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::Durability;
@@ -56,7 +56,7 @@ pub(super) struct Server {
 
 /// How many servers a partition has in a data center: those that the protocol knows of.
 pub(super) fn replicas(protocol: &str, asked: u8) -> u8 {
-    registry::info(protocol).map_or(1, |info| if info.span == Span::Server { 1 } else { asked.min(info.most_replicas) })
+    registry::info(protocol).map_or(1, |info| if info.can.agrees() { asked.min(info.can.most_replicas) } else { 1 })
 }
 
 impl Server {
@@ -265,7 +265,7 @@ impl World<'_> {
         *sent_ns
     }
 
-    fn reply(&mut self, server: usize, asked: Asked, outcome: rheostat_core::operation::Outcome, session: Session, cost_ns: u64) {
+    fn reply(&mut self, server: usize, asked: Asked, outcome: rheostat_core::outcome::Outcome, session: Session, cost_ns: u64) {
         let from = self.servers[server].id.dc;
         let dc = self.clients[asked.client].dc;
         let leaves_ns = self.now_ns + cost_ns + self.servers[server].slow_ns;

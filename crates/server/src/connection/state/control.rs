@@ -6,8 +6,8 @@ use crate::connection::output::Output;
 use crate::named::Member;
 use crate::shard::Shard;
 use crate::users::Closed;
+use rheostat_core::dial::{AsOf, Quorum};
 use rheostat_core::ids::Now;
-use rheostat_core::operation::{AsOf, Quorum};
 use rheostat_core::protocol::Verdict;
 use rheostat_resp::command::{
     AclCommand, ClientCommand, Credentials, Hello, MonitorCommand, NewServiceLevel, ReceiptCommand, RheoCommand, SessionCommand,

@@ -6,7 +6,7 @@ use crate::connection::slow::{self, Part};
 use crate::shard::Shard;
 use rheostat_core::ids::{KeyspaceId, Now};
 use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation};
-use rheostat_core::protocol::Span;
+
 use rheostat_core::replica::CANNOT_DECIDE;
 use rheostat_core::version::{Item, Key};
 use rheostat_resp::{Arguments, Command, CommandError, Kept, Render, resolve};
@@ -152,7 +152,7 @@ impl State {
                 plan.several(keys.into_iter().map(|key| Action::Change(key, Change::Delete)), Part::Count);
             }
             Command::Test(test) => {
-                let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].span != Span::Server;
+                let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].can.decides.is_some();
                 let single = if decides { self.test(test).map_err(str::to_owned)? } else { return Err(self.cannot_decide()) };
                 let Operation::TestWrite { write, .. } = single.operation else { return Err(self.not_in_multi()) };
                 plan.one(Action::Test(write), single.render);
@@ -163,7 +163,7 @@ impl State {
             }
             _ => return Err(self.not_in_multi()),
         }
-        let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].span != Span::Server;
+        let decides = self.shared.keyspaces[usize::from(self.keyspace.0)].can.decides.is_some();
         match plan.actions.last() {
             Some(Action::Change(_, change)) if change.is_conditional() && !decides => Err(self.cannot_decide()),
             _ => Ok(()),
@@ -212,7 +212,7 @@ impl State {
         if self.multi.as_ref().is_some_and(|multi| multi.is_open()) {
             return self.error(shard, out, "ERR WATCH inside MULTI is not allowed");
         }
-        if self.shared.keyspaces[usize::from(self.keyspace.0)].span == Span::Server {
+        if self.shared.keyspaces[usize::from(self.keyspace.0)].can.decides.is_none() {
             let why = self.cannot_decide();
             return self.error(shard, out, &why);
         }
