@@ -27,18 +27,6 @@ for try in 1 2 3 4 5; do
   "$RHEOSTAT" ctl cluster down "$RHEOSTAT_SUITE/cluster.toml" > /dev/null 2>&1 || true
 done
 
-# A user of us-east who may write and not operate. A cluster file has no users; the node takes it on SIGHUP, and then has the file that `up` compares again.
-node=$RHEOSTAT_SUITE/nodes/us-east-1
-cp "$node/node.toml" "$RHEOSTAT_SUITE/node.toml"
-printf '\n[[user]]\nname = "writer"\nrole = "write"\npassword_sha256 = "%s"\n' "$(RHEOSTAT_PASSWORD='only writes' "$RHEOSTAT" hash-password)" >> "$node/node.toml"
-kill -HUP "$(cut -d ' ' -f 1 "$node/pid")"
-for try in {1..100}; do
-  ! grep -q 'configuration was read again.*users=true' "$node/log" || break
-  [ "$try" -lt 100 ] || { echo "clients: us-east-1 does not take the user writer"; exit 1; }
-  sleep 0.1
-done
-cp "$RHEOSTAT_SUITE/node.toml" "$node/node.toml"
-
 # What a language lacks here, in words; nothing if it has all.
 lacks() {
   case $1 in

@@ -225,6 +225,7 @@ fn of_partition(keyspace: &str, partition: u32, error: Error) -> Error {
     let with = |why: String| format!("keyspace {keyspace}, partition {partition}: {why}");
     match error {
         Error::Refused(why) => Error::Refused(with(why)),
+        Error::TooOld(why) => Error::TooOld(with(why)),
         Error::Busy(why) => Error::Busy(with(why)),
         Error::Timeout(why) => Error::Timeout(with(why)),
         Error::Unreachable(why) => Error::Unreachable(with(why)),

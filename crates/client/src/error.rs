@@ -11,6 +11,8 @@ use tonic::{Code, Status};
 pub enum Error {
     /// The request is malformed. Nothing was changed.
     Refused(String),
+    /// What was asked for is not kept any more: a feed's position is too old. Nothing was changed.
+    TooOld(String),
     /// The session token is damaged or forged, does not belong to this cluster, keyspace or protocol, or was signed too long ago. Nothing was changed.
     Token(String),
     /// A counter would leave its bounds, with the rights that the update could use. Nothing was changed.
@@ -44,7 +46,8 @@ impl From<Status> for Error {
             return Error::Token(text);
         }
         match status.code() {
-            Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange | Code::Unimplemented => Error::Refused(text),
+            Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::Unimplemented => Error::Refused(text),
+            Code::OutOfRange => Error::TooOld(text),
             Code::Unauthenticated => Error::Unauthenticated(text),
             Code::PermissionDenied => Error::Refused(text),
             Code::ResourceExhausted => Error::Busy(text),
@@ -59,6 +62,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Refused(why) => write!(f, "refused: {why}"),
+            Error::TooOld(why) => write!(f, "too old: {why}"),
             Error::Token(why) => write!(f, "session refused: {why}"),
             Error::NoRights(why) => write!(f, "no rights: {why}"),
             Error::Unauthenticated(why) => write!(f, "not authenticated: {why}"),

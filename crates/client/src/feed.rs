@@ -108,7 +108,7 @@ impl Feed {
     /// The next changes, in order; at first none, as soon as it has begun, and then every ten seconds none if there are none.
     ///
     /// # Errors
-    /// The request is refused: among others because its position is too old, or the keyspace has no feed. While no node can be reached, or one fails, they are asked again and again.
+    /// [`Error::TooOld`]: what was written after its position is not kept any more. Or the request is refused, among others because the keyspace has no feed. While no node can be reached, or one fails, they are asked again and again.
     pub async fn next(&mut self) -> Result<Vec<Change>, Error> {
         loop {
             match self.more().await {

@@ -124,7 +124,7 @@ fn failure(error: Error, partition: rheostat_core::ids::PartitionId) -> Failure 
     match error {
         Error::Busy(why) => Failure::Busy(why),
         Error::Timeout(why) => Failure::Timeout(why),
-        Error::Refused(why) | Error::Token(why) | Error::Unauthenticated(why) => Failure::Refused(why),
+        Error::Refused(why) | Error::TooOld(why) | Error::Token(why) | Error::Unauthenticated(why) => Failure::Refused(why),
         Error::Unreachable(_) => Failure::Unreachable(partition),
         other => Failure::Storage(other.to_string()),
     }

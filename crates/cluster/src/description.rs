@@ -2,7 +2,9 @@
 
 use crate::ports::DEFAULT_BASE_PORT;
 use crate::regions::{self, LONGEST_MS};
-use rheostat_server::config::{ConfigError, Console, Delay, KeyspaceConfig, Limits, Security, check, check_name, read};
+use rheostat_server::config::{
+    CassandraConfig, ConfigError, Console, Delay, KeyspaceConfig, Limits, Security, ServiceLevelConfig, UserConfig, check, check_name, read,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,9 +45,18 @@ pub struct Description {
     /// The keyspaces, as in a node's configuration.
     #[serde(default, rename = "keyspace")]
     pub keyspaces: Vec<KeyspaceConfig>,
+    /// Service levels by their names, as in a node's configuration.
+    #[serde(default, rename = "sla")]
+    pub service_levels: BTreeMap<String, ServiceLevelConfig>,
+    /// Cassandra, for keyspaces whose cold chains are there, as in a node's configuration.
+    #[serde(default)]
+    pub cassandra: Option<CassandraConfig>,
     /// Passwords and certificates, as in a node's configuration.
     #[serde(default)]
     pub security: Security,
+    /// Users, as in a node's configuration.
+    #[serde(default, rename = "user")]
+    pub users: Vec<UserConfig>,
     /// The console, as in a node's configuration.
     #[serde(default)]
     pub console: Console,
@@ -223,7 +234,10 @@ impl Description {
             in_memory: false,
             data_centers: regions.iter().map(|name| DataCenter { name: name.clone(), ..DataCenter::default() }).collect(),
             keyspaces: Vec::new(),
+            service_levels: BTreeMap::new(),
+            cassandra: None,
             security: Security::default(),
+            users: Vec::new(),
             console: Console::default(),
             limits: Limits::default(),
             hosts: BTreeMap::new(),

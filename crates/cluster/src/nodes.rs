@@ -131,6 +131,9 @@ impl Description {
             config.keyspaces = self.keyspaces.clone();
             config.security = self.security.clone();
             config.console = self.console.clone();
+            config.service_levels = self.service_levels.clone();
+            config.cassandra = self.cassandra.clone();
+            config.users = self.users.clone();
             config.limits = self.limits.clone();
             config.emulation = emulation;
             config.validate()?;

@@ -45,6 +45,22 @@ fn nodes_get_names_ports_and_their_share_of_the_partitions() {
 }
 
 #[test]
+fn users_and_service_levels_reach_every_node() {
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let more = format!(
+        "[security]\npassword = \"secret\"\n[[user]]\nname = \"app\"\npassword_sha256 = \"{digest}\"\nrole = \"write\"\nprefixes = [\"app:\"]\n\
+         [sla.checkout]\nentries = \"strong 200ms; causal\"\n[cassandra]\ncontact_points = [\"10.0.0.1:9042\"]\n[[keyspace]]"
+    );
+    let planned = nodes(&SMALL.replacen("[[keyspace]]", &more, 1));
+    assert_eq!(planned.len(), 4);
+    for node in planned {
+        assert_eq!(node.config.users.iter().map(|user| (user.name.as_str(), user.prefixes.len())).collect::<Vec<_>>(), [("app", 1)]);
+        assert_eq!(node.config.service_levels["checkout"].entries, "strong 200ms; causal");
+        assert_eq!(node.config.cassandra.unwrap().contact_points, ["10.0.0.1:9042"]);
+    }
+}
+
+#[test]
 fn what_is_emulated_reaches_the_nodes() {
     let text = SMALL.replace("nodes = 3", "nodes = 4")
         + r#"
@@ -130,6 +146,14 @@ fn an_error_names_line_key_and_reason() {
         ("nodes = 3", "host = \"10.0.0.1\"", &["listen.resp", "security.password"]),
         ("name = \"eu\"", "name = \"us-east\"", &["line 10", "data_center[1].name", "us-east is there twice"]),
         ("protocol = \"causal\"", "protocol = \"magic\"", &["line 14", "keyspace[0].protocol", "magic"]),
+        (
+            "[[keyspace]]",
+            "[[user]]\nname = \"app\"\npassword_sha256 = \"00\"\nrole = \"read\"\n[[keyspace]]",
+            &["line 12", "user", "security.password"],
+        ),
+        ("[[keyspace]]", "[[user]]\nname = \"app\"\nrole = \"own\"\n[[keyspace]]", &["line 14", "own"]),
+        ("[[keyspace]]", "[sla.checkout]\nentries = \"at once\"\n[[keyspace]]", &["line 13", "sla.checkout"]),
+        ("[[keyspace]]", "[cassandra]\ncontact_points = []\n[[keyspace]]", &["line 13", "cassandra.contact_points", "there is none"]),
         ("[[keyspace]]", "[emulation]\nround_trip_ms = -1.0\n[[keyspace]]", &["line 13", "emulation.round_trip_ms", "-1 is not from 0"]),
         ("[[keyspace]]", "[emulation]\nknown_regions = true\n[[data_center]]\nname = \"mars\"\n[[keyspace]]", &["line 13", "us-east:mars"]),
         ("[[keyspace]]", "[[emulation.link]]\nbetween = [\"eu\", \"mars\"]\nround_trip_ms = 1.0\n[[keyspace]]", &["line 13", "no data center mars"]),

@@ -94,7 +94,7 @@ fn connecting(address: &str, error: rheostat_client::Error) -> Error {
     let address = address.to_owned();
     match error {
         Client::NoRights(why) => Error::Refused { address, detail: why.to_string() },
-        Client::Refused(detail) | Client::Token(detail) | Client::Unauthenticated(detail) | Client::Busy(detail) => {
+        Client::Refused(detail) | Client::TooOld(detail) | Client::Token(detail) | Client::Unauthenticated(detail) | Client::Busy(detail) => {
             Error::Refused { address, detail }
         }
         Client::Timeout(detail) => Error::Timeout { address, waiting_for: format!("connecting: {detail}") },
@@ -138,7 +138,7 @@ impl GrpcConnection {
         self.idle.push(ended.session);
         let outcome = match ended.result {
             Ok(not_found) => Outcome::Done { not_found },
-            Err(Client::Refused(_)) => Outcome::Failed("refused".to_owned()),
+            Err(Client::Refused(_) | Client::TooOld(_)) => Outcome::Failed("refused".to_owned()),
             Err(Client::Token(_)) => Outcome::Failed("SESSION".to_owned()),
             Err(Client::NoRights(_)) => Outcome::Failed("NORIGHTS".to_owned()),
             Err(Client::Unauthenticated(_)) => Outcome::Failed("unauthenticated".to_owned()),

@@ -255,7 +255,8 @@ fn a_cluster_file_may_have_the_digest_of_a_password_only() {
     let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     let fleet = Fleet::new(
         &format!(
-            "in_memory = true\n[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[security]\npassword_sha256 = \"{digest}\"\ncluster_password = \"we are one\"\n"
+            "in_memory = true\n[[data_center]]\nname = \"here\"\n[[data_center]]\nname = \"there\"\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n[security]\npassword_sha256 = \"{digest}\"\ncluster_password = \"we are one\"\n\
+             [[user]]\nname = \"reader\"\npassword_sha256 = \"{digest}\"\nrole = \"read\"\n"
         ),
         2,
     );
@@ -273,6 +274,14 @@ fn a_cluster_file_may_have_the_digest_of_a_password_only() {
     let well = status("abc");
     assert!(well.status.success() && text(&well.stdout).contains("all is well"), "{}{}", text(&well.stdout), text(&well.stderr));
     assert!(!status(digest).status.success(), "the digest is no password");
+    // A user of the file, at either node.
+    for node in 0..2 {
+        let mut plain = super::plain::Plain::connect(([127, 0, 0, 1], fleet.base + 10 * node).into()).unwrap();
+        assert_eq!(plain.ask(b"AUTH reader abc\r\n"), "+OK");
+        assert_eq!(plain.ask(b"EXISTS k\r\n"), ":0");
+        let refused = plain.ask(b"SET k v\r\n");
+        assert!(refused.starts_with("-NOPERM"), "{refused}");
+    }
 }
 
 /// One data center after the other, as docs/splitting.md says: until the last one, they refuse each other.

@@ -41,7 +41,7 @@ pub(super) fn start(
         loop {
             let event = match feed.next().await {
                 Ok(changes) => told(&data_centers, changes, feed.position()),
-                Err(Error::Refused(why)) if why.contains("too old") => Event::Ended(Why::TooOld),
+                Err(Error::TooOld(_)) => Event::Ended(Why::TooOld),
                 Err(error) => Event::Ended(Why::Other(error.to_string())),
             };
             let ends = matches!(event, Event::Ended(_));
