@@ -17,6 +17,8 @@ pub enum Error {
     Disk(PathBuf, io::Error),
     /// In words; it will not be otherwise by itself.
     Refused(String),
+    /// In words: there is no backup, or not yet: one was begun.
+    Unfinished(String),
     /// In words; it was tried for a while, and may succeed later.
     Passing(String),
 }
@@ -31,7 +33,7 @@ impl Error {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::Interrupted | io::ErrorKind::TimedOut
                 )
             }
-            Error::Refused(_) => false,
+            Error::Refused(_) | Error::Unfinished(_) => false,
             Error::Passing(_) => true,
         }
     }
@@ -41,7 +43,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Disk(path, error) => write!(f, "{}: {error}", path.display()),
-            Error::Refused(why) | Error::Passing(why) => f.write_str(why),
+            Error::Refused(why) | Error::Unfinished(why) | Error::Passing(why) => f.write_str(why),
         }
     }
 }

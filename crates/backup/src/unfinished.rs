@@ -185,7 +185,7 @@ pub fn read_manifest(store: &dyn Store) -> Result<(Manifest, String), Error> {
             !begun
         })?;
         let why = if begun { "a backup that has not been finished".into() } else { format!("is no backup: there is no {MANIFEST} in it") };
-        return Err(Error::Refused(format!("{}: {why}", store.name())));
+        return Err(Error::Unfinished(format!("{}: {why}", store.name())));
     };
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| refused(format!("is damaged: {error}")))?;
     match value.get("format").and_then(serde_json::Value::as_u64) {

@@ -2,7 +2,7 @@
 
 use rheostat_core::counter::OutOfRights;
 use rheostat_proto::rights::details_in;
-use rheostat_proto::{REFUSED, REFUSED_SESSION};
+use rheostat_proto::{REFUSED, REFUSED_SESSION, REFUSED_TOO_OLD};
 use std::fmt;
 use tonic::{Code, Status};
 
@@ -42,12 +42,13 @@ impl From<Status> for Error {
             return Error::NoRights(Box::new(why));
         }
         let text = status.message().to_string();
-        if status.metadata().get(REFUSED).is_some_and(|what| what == REFUSED_SESSION) {
-            return Error::Token(text);
+        match status.metadata().get(REFUSED) {
+            Some(what) if what == REFUSED_SESSION => return Error::Token(text),
+            Some(what) if what == REFUSED_TOO_OLD => return Error::TooOld(text),
+            _ => {}
         }
         match status.code() {
-            Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::Unimplemented => Error::Refused(text),
-            Code::OutOfRange => Error::TooOld(text),
+            Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange | Code::Unimplemented => Error::Refused(text),
             Code::Unauthenticated => Error::Unauthenticated(text),
             Code::PermissionDenied => Error::Refused(text),
             Code::ResourceExhausted => Error::Busy(text),

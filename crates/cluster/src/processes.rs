@@ -20,9 +20,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a process may take to end cleanly before it is killed, beyond what it allows itself.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// How often ports are tried that another process took in the moment after they were free.
-const ATTEMPTS: usize = 3;
-
 /// A cluster of processes on loopback. When this is dropped they are killed; when this process dies, they end by themselves.
 #[derive(Debug)]
 pub struct Processes {
@@ -40,17 +37,6 @@ impl Processes {
     /// # Errors
     /// In words. Nothing is left running.
     pub async fn start(description: &Description, program: &Path, folder: &Path) -> Result<Processes, String> {
-        let mut why = String::new();
-        for _ in 0..ATTEMPTS {
-            match Processes::start_once(description, program, folder).await {
-                Err(error) if error.contains("in use") => why = error,
-                done => return done,
-            }
-        }
-        Err(why)
-    }
-
-    async fn start_once(description: &Description, program: &Path, folder: &Path) -> Result<Processes, String> {
         let count = description.data_centers.iter().map(|data_center| data_center.size()).sum();
         let ports = free_ports(count).map_err(|error| format!("no free ports: {error}"))?;
         let nodes = description.nodes(Some(&ports)).map_err(|error| error.to_string())?;

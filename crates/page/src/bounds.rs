@@ -34,6 +34,7 @@ pub fn bounded(plan: &Plan) -> Result<(), String> {
     time("a limit", plan.server_timeout_us)?;
     time("a limit", plan.client_timeout_us)?;
     time("a failover", plan.group.failover_us)?;
+    time("a sleep", plan.sleeps_us)?;
     no_more("a drift", plan.group.most_drift_ppm, 500_000)?;
     no_more("history, in ms", plan.history_ms, FARTHEST_MS)?;
     no_more("ahead, in ms", plan.max_ahead_ms, FARTHEST_MS)?;

@@ -23,5 +23,8 @@ pub const REFUSED: &str = "rheostat-refused";
 /// In [`REFUSED`]: the session token. Nothing was done; the same request without the token, or with one that a server gave, is another matter.
 pub const REFUSED_SESSION: &str = "session";
 
+/// In [`REFUSED`]: what was asked for is not kept any more.
+pub const REFUSED_TOO_OLD: &str = "too-old";
+
 /// The encoded `FileDescriptorSet` of the interface, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

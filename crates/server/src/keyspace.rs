@@ -167,7 +167,7 @@ fn check_on_violation(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, St
     if !policy.rollback {
         return Ok(());
     }
-    if can(keyspace).agrees() {
+    if !can(keyspace).timed {
         return Err(("on_violation.rollback", format!("protocol {protocol} agrees on each write; a keyspace of it cannot be rolled back")));
     }
     if keyspace.history_ms == 0 {

@@ -4,7 +4,7 @@ use crate::marks;
 use crate::plan::Transport;
 use crate::text::{Millis, Parsed, Words, parse_time};
 use crate::trace::TraceLevel;
-use crate::world::{ServerIndex, World};
+use crate::world::{Event, ServerIndex, World};
 use rheostat_core::ids::ServerId;
 use rheostat_core::store::Position;
 use rheostat_core::{DcId, Timestamp};
@@ -525,6 +525,10 @@ impl World<'_> {
             (state.slow_us, state.slow_disk_us, state.isolated, state.drained, state.dying) = (0, 0, 0, 0, None);
             self.restart(server);
             self.go_on(server);
+            if self.plan.sleeps_us > 0 {
+                let from = self.servers[server].id.dc;
+                self.schedule(self.now_us, Event::Woken { server, from, first: false });
+            }
         }
         let newest = self.newest_timestamp();
         self.set_clocks(newest);

@@ -7,6 +7,7 @@
 //!
 //! Nothing here reads a clock or spawns a thread: one seed gives the same bytes each time.
 
+mod attention;
 pub mod batch;
 mod clients;
 mod clock;

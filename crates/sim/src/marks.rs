@@ -76,10 +76,14 @@ pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed a
 /// What it needed was on disk only.
 pub(crate) const READ_FROM_DISK: Mark = Mark { name: "something was read from disk before it went on", causal: false };
 
+/// Nobody asked it anything for a while.
+pub(crate) const ASLEEP: Mark = Mark { name: "a server was told that nobody asks", causal: false };
+
 /// Marks of runs whose profile brings them about.
 pub const OF_PROFILES: &[Mark] = &[
     KILLED_AT_A_MOMENT,
     READ_FROM_DISK,
+    ASLEEP,
     PASSED_ON,
     GIVEN_UP,
     LET_IN,

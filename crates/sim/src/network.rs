@@ -102,7 +102,7 @@ impl World<'_> {
     }
 
     /// How long it takes from one server to another, at least; `None` if nothing gets there.
-    fn way_us(&mut self, from: ServerIndex, to: ServerIndex) -> Option<u64> {
+    pub(crate) fn way_us(&mut self, from: ServerIndex, to: ServerIndex) -> Option<u64> {
         let (source, target) = (self.servers[from].id, self.servers[to].id);
         let slow_us = self.servers[to].slow_us + self.link(from, to).slow_us;
         if source.dc == target.dc {

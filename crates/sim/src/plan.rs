@@ -76,6 +76,8 @@ pub struct Plan {
     pub clocks: Vec<ClockPlan>,
     /// Servers ask each other for the time, and mistrust a clock of their own that disagrees.
     pub watched: bool,
+    /// A server of which nobody has asked anything for so long, in microseconds, is told so; 0: never.
+    pub sleeps_us: u64,
     /// What the history is held to beside what the protocol promises, as if every operation had asked for the strongest level.
     pub held_to: Option<Promise>,
     /// The keys.

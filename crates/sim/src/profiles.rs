@@ -236,6 +236,13 @@ pub const ALL: &[Profile] = &[
         bugs: rheostat_group::PLANTED_IN_HAND_OVER,
     },
     Profile {
+        name: "asleep",
+        about: "servers of which nobody has asked anything for a while are told so, and woken by those that are asked",
+        option: None,
+        dress: asleep,
+        bugs: &[],
+    },
+    Profile {
         name: "feed",
         about: "clients follow the change feed of their data center, and go on from positions that they were given, old ones too",
         option: None,
@@ -894,6 +901,38 @@ fn replaced(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
             plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 5_000, 800_000), kind });
         }
         at_us = until_us + spread(random, 100_000, 2_500_000);
+    }
+}
+
+/// Long thoughts among the clients' steps, and servers that are soon asleep.
+fn asleep(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
+    plan.sleeps_us = spread(random, 2_000, 400_000);
+    for client in &mut plan.clients {
+        for step in &mut client.steps {
+            let longest_us = if random.chance(1, 12) { 4 * plan.sleeps_us.max(100_000) } else { 1 };
+            step.think_us += random.below(longest_us);
+        }
+    }
+    // A night that is longer than timestamps are reserved for.
+    if random.chance(1, 3) {
+        let night_us = spread(random, 5_000_000, 40_000_000);
+        for client in &mut plan.clients {
+            let middle = client.steps.len() / 2;
+            client.steps.iter_mut().skip(middle).take(1).for_each(|step| step.think_us += night_us);
+        }
+        let losses = if plan.durability == Durability::Memory { 0 } else { random.below(3) };
+        for _ in 0..losses {
+            let from_us = horizon_us / 2 + random.below(night_us);
+            let kind = FaultKind::PowerLoss { server: any(plan, random), flushed: random.chance(1, 3), moment: Moment::AtOnce };
+            plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 1_000, 1_000_000), kind });
+        }
+    }
+    // What is cut off sleeps on while others ask.
+    if plan.data_centers > 1 && random.chance(1, 2) {
+        let (from, to) = two_data_centers(plan, random);
+        let from_us = random.below(horizon_us);
+        let until_us = from_us + spread(random, 50_000, 3_000_000);
+        plan.faults.push(Fault { from_us, until_us, kind: FaultKind::Cut { from, to, hold: random.chance(1, 3) } });
     }
 }
 

@@ -62,6 +62,9 @@ impl World<'_> {
             }
             self.input(server, &mut *node, now, event, &mut out, &mut answered);
         }
+        if self.plan.sleeps_us > 0 {
+            self.pace(server, &mut *node);
+        }
         let dies = self.servers[server].dying.filter(|(moment, _)| {
             let has_logged = || logged < Some(node.look().status(now).end);
             match moment {
@@ -142,6 +145,7 @@ impl World<'_> {
             }
             Event::Request { attempt, operation, mut session, number, .. } => {
                 self.watch_arrived(number);
+                self.asked(server);
                 self.trace.number(attempt.number << 16 | attempt.client as u64);
                 self.trace.line(TraceLevel::Full, self.now_us, self.servers[server].id, || {
                     format!("executes for client {}: {operation:?}, session {:?}", attempt.client, session.to_bytes())
@@ -164,6 +168,7 @@ impl World<'_> {
                     }
                 }
             }
+            Event::Woken { from, first, .. } => self.hears_of_asking(server, from, first),
             Event::TimeTold { from, asked_us, physical_us, .. } => {
                 let Some(number) = self.others_of(server).position(|other| other == from) else { return };
                 self.servers[server].clock.hear(self.now_us, number, asked_us, physical_us);
@@ -327,6 +332,7 @@ impl World<'_> {
             self.servers[server].clock.judge(self.now_us);
             self.servers[server].distrusts = false;
         }
+        self.awake(server);
         let now = self.servers[server].clock.read(self.now_us);
         let Some(node) = &mut self.servers[server].node else { return };
         let mut out = std::mem::take(&mut self.outbox);

@@ -131,6 +131,7 @@ impl Shrinker {
         self.parts(|plan| plan.clocks.len(), |plan, from, until| drop(plan.clocks.drain(from..until)));
         self.attempt(|plan| plan.transport = Transport::Stream);
         self.attempt(|plan| plan.watched = false);
+        self.attempt(|plan| plan.sleeps_us = 0);
         let empty = Plan::empty("");
         self.attempt(|plan| plan.padding = empty.padding);
         self.attempt(|plan| plan.max_waiting = empty.max_waiting);

@@ -22,7 +22,7 @@
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
 //! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `waiting 4` and `padding 100 5000` stand for operations that may wait
-//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time; `held to linearizable` checks for that as well, whatever is promised. Lines that begin with `#` are comments.
+//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time; `sleeps 300ms` is after how long without a question servers sleep; `held to linearizable` checks for that as well, whatever is promised. Lines that begin with `#` are comments.
 
 use crate::plan::{
     Action, ClientPlan, ClockPlan, CounterPlan, Delay, Ends, Expected, Fate, Fault, Kill, PHASES, Plan, PutItem, Spread, Step, Transport,
@@ -245,6 +245,9 @@ impl fmt::Display for Plan {
         if self.watched {
             writeln!(f, "watched")?;
         }
+        if self.sleeps_us > 0 {
+            writeln!(f, "sleeps {}", Millis(self.sleeps_us))?;
+        }
         if let Some(promise) = self.held_to {
             writeln!(f, "held to {promise}")?;
         }
@@ -437,6 +440,7 @@ impl Plan {
             cold: 0,
             clocks: Vec::new(),
             watched: false,
+            sleeps_us: 0,
             held_to: None,
             keys: Vec::new(),
             counters: Vec::new(),
@@ -561,6 +565,7 @@ impl Plan {
                 self.clocks.push(ClockPlan { server, offset_ms, drift_ppm: words.unit("ppm", "a drift")? });
             }
             "watched" => self.watched = true,
+            "sleeps" => self.sleeps_us = words.time("after how long servers sleep")?,
             "held" => {
                 words.expect("to")?;
                 let name = words.next("a promise")?;

@@ -243,6 +243,7 @@ fn place_of(event: &Event) -> Option<End> {
         | Event::AskTime { server, .. }
         | Event::TimeAsked { to: server, .. }
         | Event::TimeTold { to: server, .. }
+        | Event::Woken { server, .. }
         | Event::Revive { server } => Some(End::Server(*server)),
         Event::Reply { reply, .. } => Some(End::Client(reply.attempt.client)),
         Event::Reset { attempt } | Event::Deadline { attempt } => Some(End::Client(attempt.client)),

@@ -3,6 +3,7 @@
 //! One thread, one queue ordered by time and, at equal times, by the order in which events were made; every random choice comes from a
 //! source seeded by the plan. So a plan has one course, to the byte.
 
+use crate::attention::Attention;
 use crate::clients::feeds::Reader;
 use crate::clients::rolling::Rolling;
 use crate::clients::testing::Tests;
@@ -85,6 +86,8 @@ pub(crate) enum Event {
     TimeAsked { from: ServerIndex, to: ServerIndex, asked_us: u64, incarnation: u32 },
     /// The answer arrives.
     TimeTold { from: ServerIndex, to: ServerIndex, asked_us: u64, incarnation: u32, physical_us: u64 },
+    /// A server hears that somebody asks something of another one, or of one that that one knows.
+    Woken { server: ServerIndex, from: DcId, first: bool },
     /// A fault begins.
     FaultBegins { fault: usize },
     /// A fault ends.
@@ -128,6 +131,7 @@ pub(crate) struct Server {
     pub(crate) slow_disk_us: u64,
     /// How many faults keep it from the others of its data center.
     pub(crate) isolated: u32,
+    pub(crate) attention: Attention,
     /// How many faults keep it from leading.
     pub(crate) drained: u32,
     /// What it was told last of that.
@@ -378,6 +382,7 @@ impl<'p> World<'p> {
                 slow_disk_us: 0,
                 isolated: 0,
                 drained: 0,
+                attention: Attention::default(),
                 told_drained: false,
                 random: source(plan.seed, 1 + index as u64),
                 lost: Vec::new(),
@@ -584,6 +589,7 @@ impl<'p> World<'p> {
                     self.deliver(server, event);
                 }
             }
+            Event::Woken { server, .. } => self.deliver(server, event),
             Event::Reply { reply, number } => {
                 self.watch_arrived(number);
                 self.on_reply(*reply);

@@ -109,6 +109,17 @@ pub struct Base {
     pub manifest: Manifest,
 }
 
+/// The place of a full backup that is of no use.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// The place's name.
+    pub name: String,
+    /// It was begun, and no more.
+    pub begun: bool,
+    /// What is wrong with it.
+    pub why: String,
+}
+
 /// What lies in an archive's place, as a listing tells.
 #[derive(Clone, Debug)]
 pub struct Archive {
@@ -118,8 +129,8 @@ pub struct Archive {
     pub head: Option<Head>,
     /// Its full backups, in the order of their times.
     pub bases: Vec<Base>,
-    /// Places of full backups that were not finished, or whose manifest is damaged: with what is wrong.
-    pub broken: Vec<(String, String)>,
+    /// Places of full backups that were not finished, or whose manifest is damaged.
+    pub broken: Vec<Broken>,
     /// Of each keyspace its segments.
     pub chains: Vec<Chain>,
     /// How many other things are there.
@@ -290,9 +301,12 @@ impl Archive {
         for (at, name) in places {
             match read_manifest(&*store.within(&name)) {
                 Ok((manifest, _)) if manifest.as_of.at() == at && names_of(&manifest) == settings.names() => bases.push(Base { name, at, manifest }),
-                Ok(_) => broken.push((name, "its manifest is not of this archive, or of another time than its name".into())),
+                Ok(_) => {
+                    let why = "its manifest is not of this archive, or of another time than its name".into();
+                    broken.push(Broken { name, begun: false, why });
+                }
                 Err(error @ Error::Passing(_)) => return Err(error),
-                Err(error) => broken.push((name, error.to_string())),
+                Err(error) => broken.push(Broken { name, begun: matches!(error, Error::Unfinished(_)), why: error.to_string() }),
             }
         }
         bases.sort_by_key(|base| base.at);
@@ -340,8 +354,8 @@ impl Archive {
             tell(checked.objects);
         }
         // One that was interrupted is no part of it; it is told where a manifest is there and damaged.
-        let damaged = self.broken.iter().filter(|(name, _)| !self.begun().any(|begun| begun == name));
-        checked.faults.extend(damaged.map(|(name, why)| format!("{}: {why}", store.path(name))));
+        let damaged = self.broken.iter().filter(|broken| !broken.begun);
+        checked.faults.extend(damaged.map(|broken| format!("{}: {}", store.path(&broken.name), broken.why)));
         for place in self.followed() {
             let chain = &self.chains[place];
             let name = &self.settings.keyspaces[place].name;
@@ -373,15 +387,11 @@ impl Archive {
         Ok(checked)
     }
 
-    fn begun(&self) -> impl Iterator<Item = &String> {
-        let begun = |why: &str| why.contains("has not been finished") || why.contains("is no backup");
-        self.broken.iter().filter(move |(_, why)| begun(why)).map(|(name, _)| name)
-    }
-
     /// What is left of full backups that were begun after the last one that was finished.
     pub fn unfinished(&self) -> Unneeded {
         let last = self.bases.last().map(|base| base.at);
-        Unneeded { bases: self.begun().filter(|name| base_time(name) > last).cloned().collect(), segments: Vec::new() }
+        let begun = self.broken.iter().filter(|broken| broken.begun).map(|broken| &broken.name);
+        Unneeded { bases: begun.filter(|name| base_time(name) > last).cloned().collect(), segments: Vec::new() }
     }
 
     /// What is not needed to put back any moment from `oldest` on, in the order in which it can go: at each point of it, what is left is an archive.
@@ -390,7 +400,8 @@ impl Archive {
         let Some(keep) = self.bases.iter().rev().find(|base| base.at <= oldest).map(|base| base.at) else { return unneeded };
         unneeded.bases = self.bases.iter().filter(|base| base.at < keep).map(|base| base.name.clone()).collect();
         // Those of ones that were interrupted long ago.
-        unneeded.bases.extend(self.broken.iter().filter(|(name, _)| base_time(name).is_some_and(|at| at < keep)).map(|(name, _)| name.clone()));
+        let broken = self.broken.iter().map(|broken| &broken.name);
+        unneeded.bases.extend(broken.filter(|name| base_time(name).is_some_and(|at| at < keep)).cloned());
         for chain in &self.chains {
             unneeded.segments.extend(chain.changes.iter().filter(|one| told_through(one.to) <= keep).map(SegmentName::text));
             unneeded.segments.extend(chain.old_counters(keep).into_iter().map(CountersName::text));

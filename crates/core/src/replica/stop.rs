@@ -140,7 +140,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// Serves a call of a rollback.
     pub(super) fn roll_back(&mut self, now: Now, call: RollbackCall, session: &mut Session, out: &mut Outbox) -> Execution {
-        if P::CAN.agrees() {
+        if !P::CAN.timed {
             return failed(Failure::Refused(format!("protocol {} agrees on each write; a keyspace of it cannot be rolled back", P::NAME)));
         }
         if !self.holders.contains(&self.config.place.dc()) {

@@ -39,11 +39,15 @@ pub(super) fn status(failure: Failure) -> Status {
     }
 }
 
-/// A session or its token is refused. The status has other causes too: who wants to know without reading the words finds it in the metadata.
-fn session_refused(why: String) -> Status {
-    let mut status = Status::failed_precondition(why);
-    status.metadata_mut().insert(REFUSED, MetadataValue::from_static(REFUSED_SESSION));
+/// `status`, which has other causes too: who wants to know without reading the words finds `what` was refused in the metadata.
+pub(super) fn refused(mut status: Status, what: &'static str) -> Status {
+    status.metadata_mut().insert(REFUSED, MetadataValue::from_static(what));
     status
+}
+
+/// A session or its token is refused.
+fn session_refused(why: String) -> Status {
+    refused(Status::failed_precondition(why), REFUSED_SESSION)
 }
 
 /// The two ends of a link. Errors: not data centers of this cluster.

@@ -8,7 +8,7 @@ use crate::users::Caller;
 use rheostat_core::feed::{Batch, Change, Conflict, From, MOST_CHANGES, Position, Stopped};
 use rheostat_core::glob::MAX_PATTERN_BYTES;
 use rheostat_core::ids::KeyspaceId;
-use rheostat_proto::v1;
+use rheostat_proto::{REFUSED_TOO_OLD, v1};
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -60,7 +60,7 @@ async fn forward(router: Router, keyspace: KeyspaceId, mut poll: Poll, sender: m
                 poll.from = From::After(batch.position);
                 Ok(response(router.topology(), batch))
             }
-            Err(Stopped::TooOld(from)) => Err(Status::out_of_range(feed::too_old(from))),
+            Err(Stopped::TooOld(from)) => Err(convert::refused(Status::out_of_range(feed::too_old(from)), REFUSED_TOO_OLD)),
             Err(Stopped::Failed(failure)) => Err(convert::status(failure)),
         };
         let ends = told.is_err();
