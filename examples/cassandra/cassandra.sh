@@ -49,13 +49,16 @@ end() {
   rm -f "$folder/pid"
 }
 
-# Port and storage port that nobody has now; of two starts at the same time one may fail, and is to try again.
-free_port() {
-  local port
-  for _ in {1..100}; do
-    port=$((20000 + RANDOM % 12000))
-    (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null || { echo "$port"; return; }
+# Sets port and storage: two that nobody listens at. One that starts at the same time has other ones, since its number is another: it takes long until they are listened at. Tests take theirs
+# from 10000 on.
+free_ports() {
+  local pair
+  for ((pair = $$; pair < $$ + 100; pair++)); do
+    port=$((8000 + 2 * (pair % 1000))) storage=$((8001 + 2 * (pair % 1000)))
+    (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null || (: < "/dev/tcp/127.0.0.1/$storage") 2> /dev/null || return 0
   done
+  echo "cassandra: no free ports from 8000 to 9999" >&2
+  exit 1
 }
 
 # Outlives the start.
@@ -73,10 +76,14 @@ start() {
   ! { [ -s "$folder/pid" ] && alive "$(cat "$folder/pid")"; } || { echo "cassandra: it runs in $folder, or another has its number: stop it first" >&2; exit 1; }
   classpath "$folder/classpath"
   # The same after a restart: whoever was connected finds it again.
-  [ -s "$folder/port" ] || free_port > "$folder/port"
-  [ -s "$folder/storage-port" ] || free_port > "$folder/storage-port"
   local port storage
-  port=$(cat "$folder/port") storage=$(cat "$folder/storage-port")
+  if [ -s "$folder/port" ] && [ -s "$folder/storage-port" ]; then
+    port=$(cat "$folder/port") storage=$(cat "$folder/storage-port")
+  else
+    free_ports
+    echo "$port" > "$folder/port"
+    echo "$storage" > "$folder/storage-port"
+  fi
   cat > "$folder/cassandra.yaml" << YAML
 cluster_name: rheostat
 num_tokens: 16

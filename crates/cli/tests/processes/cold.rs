@@ -72,7 +72,7 @@ fn more_data_than_memory_is_in_cassandra() {
     let text = format!(
         "cluster = \"cold\"\nnode = \"a\"\ndata_center = \"here\"\npartitions = 2\ndata_dir = {data:?}\n[listen]\nresp = \"{resp}\"\n\
          [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ncold = \"cassandra\"\n[limits]\nmemory_bytes = 16777216\nmax_request_bytes = 1048576\n\
-         [cassandra]\ncontact_points = [\"{address}\"]\nreplication_factor = 1\nopen_timeout_ms = 5000\nread_timeout_ms = 60000\n"
+         [cassandra]\ncontact_points = [\"{address}\"]\nreplication_factor = 1\nopen_timeout_ms = 90000\nread_timeout_ms = 60000\n"
     );
     std::fs::write(&config, &text).unwrap();
     let run = || Server::start(&mut serve(&config), folder.path());
@@ -119,6 +119,7 @@ fn more_data_than_memory_is_in_cassandra() {
     let checked = serve(&config).arg("--check").output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     assert!(script("stop", &cassandra).status.success());
+    std::fs::write(&config, text.replace("open_timeout_ms = 90000", "open_timeout_ms = 5000")).unwrap();
     for arguments in [&["--check"][..], &[]] {
         let refused = serve(&config).args(arguments).output().unwrap();
         let why = String::from_utf8_lossy(&refused.stderr).into_owned();
