@@ -5,7 +5,6 @@ use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
-use std::sync::Mutex;
 
 /// The first port of the first node, where nothing else is said.
 pub const DEFAULT_BASE_PORT: u16 = 7400;
@@ -54,45 +53,59 @@ pub fn ports_from(base: u16, count: usize) -> Result<Vec<Ports>, String> {
     (0..count).map(|index| first(index).and_then(Ports::from_first).ok_or_else(end)).collect()
 }
 
-/// Ports for `count` nodes that nobody listens at, and that this process has for itself; see [`free_port_block`].
+/// Ports in a row that nobody listened at when it was made. No other block has them while it lives, in this process or in another of this network namespace: an abstract socket of that name stands
+/// for each.
 ///
-/// # Errors
-/// None are free.
-pub fn free_ports(count: usize) -> std::io::Result<Vec<Ports>> {
-    let none = || std::io::Error::other(format!("{count} nodes are too many"));
-    let length = count.checked_mul(4).and_then(|ports| u16::try_from(ports).ok()).ok_or_else(none)?;
-    let first = free_port_block(length)?;
-    (first..first + length).step_by(4).map(|first| Ports::from_first(first).ok_or_else(none)).collect()
+/// Connections go out from ports that the kernel draws from a range of its own. A port of that range may be taken by one while a node restarts, so these lie below it.
+#[derive(Debug)]
+pub struct Block {
+    first: u16,
+    claims: Vec<UnixDatagram>,
 }
 
-/// The first of `count` ports in a row that nobody listens at.
-///
-/// Connections go out from ports that the kernel draws from a range of its own. A port of that range may be taken by
-/// one while a node restarts, so these lie below it. No other call has them in its block while this process lives,
-/// here or in another process of this network namespace: an abstract socket of that name stands for each.
-///
-/// # Errors
-/// None were found, or a socket could not be made.
-pub fn free_port_block(count: u16) -> std::io::Result<u16> {
-    const ATTEMPTS: u64 = 200;
-    let drawn = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
-    let end = drawn.and_then(|range| range.split_whitespace().next()?.parse().ok()).unwrap_or(DRAWN_BY_THE_KERNEL);
-    // A kernel that draws from nearly all ports leaves no others.
-    let ports = if end > FIRST_FREE + 2000 { FIRST_FREE..end } else { FIRST_FREE..DRAWN_BY_THE_KERNEL };
-    let firsts = u64::from(ports.end - ports.start).saturating_sub(u64::from(count)).max(1);
-    let random = std::hash::RandomState::new();
-    let mut why = std::io::ErrorKind::AddrInUse.into();
-    for attempt in 0..ATTEMPTS {
-        let first = ports.start + (random.hash_one(attempt) % firsts) as u16;
-        match (first..first.saturating_add(count)).map(claim).collect::<std::io::Result<Vec<UnixDatagram>>>() {
-            Ok(claims) => {
-                CLAIMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(claims);
-                return Ok(first);
+impl Block {
+    /// A block of `count` ports.
+    ///
+    /// # Errors
+    /// None was found, or a socket could not be made.
+    pub fn free(count: u16) -> std::io::Result<Block> {
+        const ATTEMPTS: u64 = 200;
+        let drawn = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
+        let end = drawn.and_then(|range| range.split_whitespace().next()?.parse().ok()).unwrap_or(DRAWN_BY_THE_KERNEL);
+        // A kernel that draws from nearly all ports leaves no others.
+        let ports = if end > FIRST_FREE + 2000 { FIRST_FREE..end } else { FIRST_FREE..DRAWN_BY_THE_KERNEL };
+        let firsts = u64::from(ports.end - ports.start).saturating_sub(u64::from(count)).max(1);
+        let random = std::hash::RandomState::new();
+        let mut why = std::io::ErrorKind::AddrInUse.into();
+        for attempt in 0..ATTEMPTS {
+            let first = ports.start + (random.hash_one(attempt) % firsts) as u16;
+            match (first..first.saturating_add(count)).map(claim).collect() {
+                Ok(claims) => return Ok(Block { first, claims }),
+                Err(error) => why = error,
             }
-            Err(error) => why = error,
         }
+        Err(why)
     }
-    Err(why)
+
+    /// As [`Block::free`], of the ports of `count` nodes.
+    ///
+    /// # Errors
+    /// As [`Block::free`].
+    pub fn of_nodes(count: usize) -> std::io::Result<Block> {
+        let ports = count.checked_mul(4).and_then(|ports| u16::try_from(ports).ok());
+        Block::free(ports.ok_or_else(|| std::io::Error::other(format!("{count} nodes are too many")))?)
+    }
+
+    /// The first port.
+    pub fn first(&self) -> u16 {
+        self.first
+    }
+
+    /// The ports of as many nodes as have four each.
+    pub fn nodes(&self) -> impl Iterator<Item = Ports> + use<> {
+        let after = self.first + self.claims.len() as u16;
+        (self.first..after).step_by(4).take(self.claims.len() / 4).filter_map(Ports::from_first)
+    }
 }
 
 /// Where free ports begin: what is below is where services are looked for.
@@ -100,8 +113,6 @@ const FIRST_FREE: u16 = 10_000;
 
 /// From where on Linux draws the ports of connections, where nobody has said otherwise.
 const DRAWN_BY_THE_KERNEL: u16 = 32_768;
-
-static CLAIMED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
 
 fn claim(port: u16) -> std::io::Result<UnixDatagram> {
     let name = UnixAddress::from_abstract_name(format!("rheostat-port-{port}"))?;
@@ -123,22 +134,25 @@ mod tests {
     }
 
     #[test]
-    fn free_ports_differ() {
-        let mut all: Vec<u16> = free_ports(3).unwrap().iter().flat_map(|one| [one.resp, one.grpc, one.admin, one.peer]).collect();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 12);
+    fn a_block_is_one_s_own_as_long_as_it_lives() {
+        let blocks: Vec<Block> = (0..40).map(|_| Block::free(100).unwrap()).collect();
+        for (index, block) in blocks.iter().enumerate() {
+            assert!(blocks[..index].iter().all(|other| block.first().abs_diff(other.first()) >= 100), "{blocks:?}");
+            assert!(claim(block.first()).is_err(), "somebody has it");
+        }
+        let first = blocks[0].first();
+        drop(blocks);
+        assert!(claim(first).is_ok());
+        let held = (20_000..30_000).find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()).unwrap();
+        assert_eq!(claim(held.local_addr().unwrap().port()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+        assert!(Block::of_nodes(20_000).is_err() && Block::of_nodes(10_000).is_err());
     }
 
     #[test]
-    fn a_block_is_given_once_and_not_where_somebody_listens() {
-        let all: Vec<u16> = (0..40).map(|_| free_port_block(100).unwrap()).collect();
-        for (index, first) in all.iter().enumerate() {
-            assert!(all[..index].iter().all(|other| first.abs_diff(*other) >= 100), "{all:?}");
-            assert!(claim(*first).is_err(), "somebody has it");
-        }
-        let held = (20_000..30_000).find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()).unwrap();
-        assert_eq!(claim(held.local_addr().unwrap().port()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
-        assert!(free_ports(20_000).is_err() && free_ports(10_000).is_err());
+    fn nodes_have_four_ports_each() {
+        let block = Block::of_nodes(3).unwrap();
+        let expected = [0, 4, 8].map(|by| Ports::from_first(block.first() + by).unwrap());
+        assert_eq!(block.nodes().collect::<Vec<_>>(), expected);
+        assert_eq!(Block::of_nodes(0).unwrap().nodes().count(), 0);
     }
 }

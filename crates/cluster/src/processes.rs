@@ -3,7 +3,7 @@
 use crate::description::Description;
 use crate::nodes::Planned;
 use crate::place::Place;
-use crate::ports::{Ports, free_ports};
+use crate::ports::{Block, Ports};
 use crate::ready::{lacks, options, statuses};
 use rheostat_server::config::NodeConfig;
 use rustix::process::{Pid, kill_process};
@@ -29,6 +29,11 @@ pub struct Processes {
     places: Vec<Place>,
     children: Vec<Option<Child>>,
     description: Description,
+    blocks: Vec<Block>,
+}
+
+fn free_ports(nodes: usize) -> Result<Block, String> {
+    Block::of_nodes(nodes).map_err(|error| format!("no free ports: {error}"))
 }
 
 impl Processes {
@@ -38,11 +43,11 @@ impl Processes {
     /// In words. Nothing is left running.
     pub async fn start(description: &Description, program: &Path, folder: &Path) -> Result<Processes, String> {
         let count = description.data_centers.iter().map(|data_center| data_center.size()).sum();
-        let ports = free_ports(count).map_err(|error| format!("no free ports: {error}"))?;
-        let nodes = description.nodes(Some(&ports)).map_err(|error| error.to_string())?;
+        let block = free_ports(count)?;
+        let nodes = description.nodes(Some(&block.nodes().collect::<Vec<_>>())).map_err(|error| error.to_string())?;
         let places: Vec<Place> = nodes.iter().map(|node| Place::new(folder.join(&node.config.node))).collect();
         let children = nodes.iter().map(|_| None).collect();
-        let mut cluster = Processes { nodes, program: program.to_owned(), places, children, description: description.clone() };
+        let mut cluster = Processes { nodes, program: program.to_owned(), places, children, description: description.clone(), blocks: vec![block] };
         for (node, place) in cluster.nodes.iter().zip(&cluster.places) {
             write(place, &node.config)?;
         }
@@ -61,8 +66,8 @@ impl Processes {
     /// In words; then nothing has changed, or not all files were written.
     pub fn describe(&mut self, description: &Description) -> Result<(), String> {
         let count: usize = description.data_centers.iter().map(|data_center| data_center.size()).sum();
-        let more = free_ports(count.saturating_sub(self.nodes.len())).map_err(|error| format!("no free ports: {error}"))?;
-        let ports: Vec<Ports> = self.nodes.iter().map(|node| node.ports).chain(more).collect();
+        let block = free_ports(count.saturating_sub(self.nodes.len()))?;
+        let ports: Vec<Ports> = self.nodes.iter().map(|node| node.ports).chain(block.nodes()).collect();
         let nodes = description.nodes(Some(&ports)).map_err(|error| error.to_string())?;
         if let Some((before, now)) = self.nodes.iter().zip(&nodes).find(|(before, now)| before.config.node != now.config.node) {
             return Err(format!("node {} would be {}", before.config.node, now.config.node));
@@ -73,6 +78,7 @@ impl Processes {
             write(place, &node.config)?;
         }
         self.children.resize_with(count, || None);
+        self.blocks.push(block);
         (self.nodes, self.description) = (nodes, description.clone());
         Ok(())
     }

@@ -6,7 +6,6 @@ use crate::world::{AFTER_FAILURE, Gone, HOT, KEYSPACE, Tally, World, first_hot, 
 use rheostat_checkers::history::{Action, Condition as Expected, Observation, Outcome, SessionId, WriteItem};
 use rheostat_client::{Client, Condition, Error, Put, Read, Session, Version};
 use rheostat_core::counter::NewCounter;
-
 use rheostat_core::random::Random;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! Small plans that are made to be looked at: each says what to look at, under which protocols, and what comes of it.
 
 use crate::bounds::bounded;
-
 use rheostat_protocols::registry;
 use rheostat_sim::plan::Plan;
 use serde::Serialize;

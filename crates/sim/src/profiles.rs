@@ -918,7 +918,9 @@ fn asleep(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
         let night_us = spread(random, 5_000_000, 40_000_000);
         for client in &mut plan.clients {
             let middle = client.steps.len() / 2;
-            client.steps.iter_mut().skip(middle).take(1).for_each(|step| step.think_us += night_us);
+            if let Some(step) = client.steps.get_mut(middle) {
+                step.think_us += night_us;
+            }
         }
         let losses = if plan.durability == Durability::Memory { 0 } else { random.below(3) };
         for _ in 0..losses {

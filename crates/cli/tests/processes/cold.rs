@@ -1,6 +1,7 @@
 //! A node whose cold chains are in a real Cassandra: more data than memory, a kill, a Cassandra that is away, and a configuration that was changed.
 
-use super::plain::{PATIENCE, Plain, Server, free_address};
+use super::plain::{PATIENCE, Plain, Server, at};
+use rheostat_cluster::ports::Block;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -68,7 +69,8 @@ fn more_data_than_memory_is_in_cassandra() {
     }
     assert!(started.status.success());
     let address = String::from_utf8(started.stdout).unwrap().trim().to_owned();
-    let (resp, config, data) = (free_address(), folder.path().join("node.toml"), folder.path().join("data"));
+    let ports = Block::free(1).unwrap();
+    let (resp, config, data) = (at(ports.first()), folder.path().join("node.toml"), folder.path().join("data"));
     let text = format!(
         "cluster = \"cold\"\nnode = \"a\"\ndata_center = \"here\"\npartitions = 2\ndata_dir = {data:?}\n[listen]\nresp = \"{resp}\"\n\
          [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ncold = \"cassandra\"\n[limits]\nmemory_bytes = 16777216\nmax_request_bytes = 1048576\n\

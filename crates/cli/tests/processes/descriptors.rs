@@ -1,13 +1,15 @@
 //! A process that may open few files: connections are refused before a store is short of any, and served again when there is room.
 
-use super::plain::{Plain, Server, free_address};
+use super::plain::{Plain, Server, at};
+use rheostat_cluster::ports::Block;
 use std::net::TcpStream;
 use std::process::Command;
 
 #[test]
 fn silent_connections_do_not_take_the_stores_files() {
     let folder = tempfile::tempdir().unwrap();
-    let (resp, grpc) = (free_address(), free_address());
+    let ports = Block::free(2).unwrap();
+    let (resp, grpc) = (at(ports.first()), at(ports.first() + 1));
     let config = folder.path().join("node.toml");
     let data = folder.path().join("data");
     let text = format!(

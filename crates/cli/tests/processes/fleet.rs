@@ -1,6 +1,6 @@
 //! Cluster files and the shell, as a user runs them: real processes, over a stand-in for `ssh` too, which runs what it is told on this machine.
 
-use rheostat_cluster::ports::free_port_block;
+use rheostat_cluster::ports::Block;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +12,7 @@ struct Fleet {
     folder: tempfile::TempDir,
     ssh: Option<PathBuf>,
     base: u16,
+    _ports: Block,
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -20,7 +21,8 @@ fn text(bytes: &[u8]) -> String {
 
 impl Fleet {
     fn new(body: &str, nodes: u16) -> Fleet {
-        let fleet = Fleet { folder: tempfile::tempdir().unwrap(), ssh: None, base: free_port_block(10 * nodes).unwrap() };
+        let ports = Block::free(10 * nodes).unwrap();
+        let fleet = Fleet { folder: tempfile::tempdir().unwrap(), ssh: None, base: ports.first(), _ports: ports };
         fleet.write(body);
         fleet
     }

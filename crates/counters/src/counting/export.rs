@@ -11,7 +11,6 @@ use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
-
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
 use rheostat_core::store::Position;

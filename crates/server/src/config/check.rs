@@ -6,7 +6,6 @@ use super::{Role, Secret};
 use crate::keyspace::KeyspaceInfo;
 use crate::service_levels;
 use rheostat_core::ids::KeyspaceId;
-
 use rheostat_core::sla::ServiceLevel;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

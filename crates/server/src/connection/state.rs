@@ -27,7 +27,6 @@ use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
-
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
 use rheostat_core::sla;

@@ -11,7 +11,6 @@ use rheostat_core::failure::Failure;
 use rheostat_core::ids::PartitionId;
 use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation};
 use rheostat_core::outcome::Outcome;
-
 use rheostat_core::session::Session;
 use rheostat_core::version::{Item, Key, Value};
 use rheostat_proto::export::{answer_out, call_in, key_state_in};

@@ -7,10 +7,9 @@ use crate::connection::Connection;
 use crate::lost::Told;
 use crate::status::FailureKind;
 use rheostat_core::failure::Failure;
+use rheostat_core::ids::Membership;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
 use rheostat_core::outcome::Outcome;
-
-use rheostat_core::ids::Membership;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::pin;

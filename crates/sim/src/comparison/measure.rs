@@ -7,7 +7,6 @@ use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
-
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;

@@ -1,6 +1,5 @@
 //! One node as a process, and a client of it that speaks plain RESP.
 
-use rheostat_cluster::ports::free_port_block;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,9 +8,9 @@ use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A place on loopback where nobody listens.
-pub fn free_address() -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, free_port_block(1).unwrap()).into()
+/// A port of loopback.
+pub fn at(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
 }
 
 /// Is killed when it is dropped, whatever the test comes to.

@@ -4,7 +4,6 @@ use crate::experiment::{Act, ClockPattern, Point};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::{Clock, DataCenter, Link, ListedNode, Network, Slow};
 use rheostat_cluster::nodes::keyspace;
-
 use rheostat_core::random::Random;
 use rheostat_protocols::registry;
 use rheostat_server::config::Delay;

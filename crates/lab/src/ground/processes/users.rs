@@ -10,7 +10,6 @@ use rheostat_cluster::Processes as Cluster;
 use rheostat_cluster::nodes::Planned;
 use rheostat_cluster::ready::statuses;
 use rheostat_core::answer::Quality;
-
 use rheostat_core::random::Random;
 use rheostat_core::version::{Key, Value};
 use rheostat_core::{DcId, slots};

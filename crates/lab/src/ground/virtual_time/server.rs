@@ -5,7 +5,6 @@ use crate::experiment::Point;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::Operation;
-
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::Durability;

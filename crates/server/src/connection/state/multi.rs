@@ -6,7 +6,6 @@ use crate::connection::slow::{self, Part};
 use crate::shard::Shard;
 use rheostat_core::ids::{KeyspaceId, Now};
 use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation};
-
 use rheostat_core::replica::CANNOT_DECIDE;
 use rheostat_core::version::{Item, Key};
 use rheostat_resp::{Arguments, Command, CommandError, Kept, Render, resolve};
