@@ -74,12 +74,13 @@ impl Block {
         let end = drawn.and_then(|range| range.split_whitespace().next()?.parse().ok()).unwrap_or(DRAWN_BY_THE_KERNEL);
         // A kernel that draws from nearly all ports leaves no others.
         let ports = if end > FIRST_FREE + 2000 { FIRST_FREE..end } else { FIRST_FREE..DRAWN_BY_THE_KERNEL };
-        let firsts = u64::from(ports.end - ports.start).saturating_sub(u64::from(count)).max(1);
+        let firsts = (ports.end - ports.start).checked_sub(count).filter(|firsts| *firsts > 0).map(u64::from);
+        let firsts = firsts.ok_or_else(|| std::io::Error::other(format!("{count} ports in a row are more than there are")))?;
         let random = std::hash::RandomState::new();
         let mut why = std::io::ErrorKind::AddrInUse.into();
         for attempt in 0..ATTEMPTS {
             let first = ports.start + (random.hash_one(attempt) % firsts) as u16;
-            match (first..first.saturating_add(count)).map(claim).collect() {
+            match (first..first + count).map(claim).collect() {
                 Ok(claims) => return Ok(Block { first, claims }),
                 Err(error) => why = error,
             }
