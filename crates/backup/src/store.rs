@@ -88,8 +88,13 @@ pub trait Output: Write + Send {
 }
 
 /// A place that this process alone writes to, as long as it has this.
-pub struct Lock {
-    _file: File,
+pub struct Lock(File);
+
+/// Closing the file is not enough: a process that is being started has it open too, until its program begins.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 /// A place. Names in it have no `/`.
@@ -320,7 +325,7 @@ impl Store for Folder {
                 fs::remove_file(&left).map_err(disk(&left))?;
             }
         }
-        Ok(Some(Lock { _file: file }))
+        Ok(Some(Lock(file)))
     }
 
     fn unlock(&self, lock: Lock) -> Result<(), Error> {

@@ -37,6 +37,13 @@ pub struct Held {
     path: PathBuf,
 }
 
+/// Closing the file is not enough: a process that is being started has it open too, until its program begins.
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 impl Held {
     /// Writes this process's number to the file: it runs, for all who look.
     ///
@@ -118,9 +125,11 @@ mod tests {
         let found = running(&path).unwrap().unwrap();
         assert_eq!(found.pid, std::process::id() as i32);
         assert!(hold(&path).unwrap_err().contains(&format!("process {} runs already", found.pid)));
+        let inherited = held.file.try_clone().unwrap();
         drop(held);
         assert_eq!(running(&path), Ok(None), "what is left behind is not a process");
         assert!(hold(&path).is_ok());
+        drop(inherited);
     }
 
     #[test]

@@ -4,10 +4,11 @@ use crate::client::{Client, PATIENCE, Reply};
 use crate::cluster::{any_port, single};
 use rheostat_server::Node;
 use rheostat_server::config::DurabilityConfig;
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,9 +20,10 @@ impl SmallDisk {
     /// `None` where this process may not mount.
     fn mount(megabytes: u64) -> Option<SmallDisk> {
         let folder = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"]).arg(folder.path());
-        mount.output().is_ok_and(|done| done.status.success()).then(|| SmallDisk(folder))
+        let options = CString::new(format!("size={megabytes}m")).unwrap();
+        // Without a process for it: one that is being started has the sockets of nodes that end meanwhile, and their ports.
+        let mounted = rustix::mount::mount("tmpfs", folder.path(), "tmpfs", MountFlags::empty(), options.as_c_str());
+        mounted.is_ok().then(|| SmallDisk(folder))
     }
 
     /// Takes all space but `left` bytes.
@@ -37,7 +39,7 @@ impl SmallDisk {
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // What is left of it goes with the machine.
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+        let _ = rustix::mount::unmount(self.0.path(), UnmountFlags::DETACH);
     }
 }
 

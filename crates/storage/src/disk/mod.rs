@@ -16,6 +16,7 @@ mod checkpoint;
 mod cold;
 mod embedded;
 mod format;
+mod lock;
 mod log;
 mod mark;
 mod options;
@@ -36,6 +37,7 @@ use crate::own::OwnUpdates;
 use checkpoint::Running;
 use cold::Cold;
 use format::{Kind, MAX_PAYLOAD};
+use lock::Lock;
 use log::Log;
 use mark::Mark;
 use reads::Reads;
@@ -44,7 +46,7 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, FlushJob, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim, raise_newest};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -91,7 +93,7 @@ pub struct DiskStore<M> {
     /// What has been collected, if somebody wants to know.
     collected: Option<Vec<(Key, Trim)>>,
     /// Locked while the store is open. Last, so that it is unlocked when everything else is closed.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// The number of the store in `directory`: another for each store that was ever made. `None` if there is no log there.
@@ -111,13 +113,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     pub fn open(directory: &Path, options: DiskOptions) -> Result<(DiskStore<M>, Recovered), OpenError> {
         let log_directory = directory.join("log");
         fs::create_dir_all(&log_directory).map_err(OpenError::io("create", &log_directory))?;
-        let lock_path = directory.join("lock");
-        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path).map_err(OpenError::io("open", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(directory.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(OpenError::io("lock", &lock_path)(error)),
-        }
+        let lock = Lock::take(directory)?;
         let failure = log::Failure::default();
         let mut notes = Vec::new();
         let mark = directory.join(MARK);
