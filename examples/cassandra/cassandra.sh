@@ -6,13 +6,18 @@
 #   kill    ends it at once, as a crash of the process does
 #   fetch   only gets what it needs from Maven Central (66 MB, kept in Maven's own folder); needs no FOLDER
 #
+# With CASSANDRA_TLS=1, connections with TLS are taken beside those without; FOLDER/authority.pem is what to trust then.
+# Several are one cluster of several data centers: CASSANDRA_PLACE is the name of this one's data center (datacenter1), CASSANDRA_HOST its address (127.0.0.1; 127.0.0.2 is another), and
+# CASSANDRA_SEED the folder of one that runs already.
 # CASSANDRA_WITH is the number of a process: when that has ended, Cassandra is killed, and FOLDER deleted.
 # Needs a JDK 17 (or 11) and Maven; exits with 77 where they are not there. CASSANDRA_HEAP is its memory (512M), CASSANDRA_START_SECONDS how long a start may take (120).
-# It listens without passwords, so only on 127.0.0.1. FOLDER/cassandra.yaml is what it was configured with, FOLDER/log what it said.
+# It listens without passwords, so only on loopback. FOLDER/cassandra.yaml is what it was configured with, FOLDER/log what it said.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lacks() { echo "cassandra: not started, for want of $1" >&2; exit 77; }
+host=${CASSANDRA_HOST:-127.0.0.1}
+case $host in 127.*) ;; *) echo "cassandra: CASSANDRA_HOST is an address of loopback: 127.0.0.1" >&2; exit 2 ;; esac
 command=${1:-}
 folder=${2:-}
 case $command in
@@ -55,7 +60,7 @@ free_ports() {
   local pair
   for ((pair = $$; pair < $$ + 100; pair++)); do
     port=$((8000 + 2 * (pair % 1000))) storage=$((8001 + 2 * (pair % 1000)))
-    (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null || (: < "/dev/tcp/127.0.0.1/$storage") 2> /dev/null || return 0
+    (: < "/dev/tcp/$host/$port") 2> /dev/null || (: < "/dev/tcp/$host/$storage") 2> /dev/null || return 0
   done
   echo "cassandra: no free ports from 8000 to 9999" >&2
   exit 1
@@ -70,6 +75,26 @@ watch() {
   rm -rf "$folder"
 }
 
+# A certificate of its own, for its address.
+encryption() {
+  local with=(-alias cassandra -storetype PKCS12 -keystore "$folder/keystore" -storepass cassandra)
+  command -v keytool > /dev/null || lacks "keytool, which comes with Java"
+  if ! [ -s "$folder/authority.pem" ]; then
+    rm -f "$folder/keystore"
+    keytool -genkeypair "${with[@]}" -keyalg EC -groupname secp256r1 -dname "CN=$host" -ext "san=ip:$host" -validity 365 > "$folder/keytool.log" 2>&1
+    keytool -exportcert -rfc "${with[@]}" > "$folder/authority.pem" 2>> "$folder/keytool.log"
+  fi
+  cat >> "$folder/cassandra.yaml" << YAML
+client_encryption_options:
+  enabled: true
+  optional: true
+  keystore: $folder/keystore
+  keystore_password: cassandra
+  store_type: PKCS12
+  require_client_auth: false
+YAML
+}
+
 start() {
   mkdir -p "$folder"
   folder=$(cd "$folder" && pwd)
@@ -80,24 +105,33 @@ start() {
   if [ -s "$folder/port" ] && [ -s "$folder/storage-port" ]; then
     port=$(cat "$folder/port") storage=$(cat "$folder/storage-port")
   else
-    free_ports
+    # Those of one cluster listen at one port, on an address each.
+    if [ -n "${CASSANDRA_SEED:-}" ]; then
+      port=$(cat "$CASSANDRA_SEED/port") storage=$(cat "$CASSANDRA_SEED/storage-port")
+    else
+      free_ports
+    fi
     echo "$port" > "$folder/port"
     echo "$storage" > "$folder/storage-port"
   fi
+  local seed=$host
+  [ -z "${CASSANDRA_SEED:-}" ] || seed=$(cat "$CASSANDRA_SEED/host")
+  echo "$host" > "$folder/host"
+  printf 'dc=%s\nrack=rack1\n' "${CASSANDRA_PLACE:-datacenter1}" > "$folder/cassandra-rackdc.properties"
   cat > "$folder/cassandra.yaml" << YAML
 cluster_name: rheostat
 num_tokens: 16
 partitioner: org.apache.cassandra.dht.Murmur3Partitioner
-listen_address: 127.0.0.1
-rpc_address: 127.0.0.1
+listen_address: $host
+rpc_address: $host
 start_native_transport: true
 native_transport_port: $port
 storage_port: $storage
 seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters:
-      - seeds: "127.0.0.1:$storage"
-endpoint_snitch: SimpleSnitch
+      - seeds: "$seed:$storage"
+endpoint_snitch: GossipingPropertyFileSnitch
 # A write is acknowledged when it is on disk. The default, periodic, takes back what was acknowledged in the last 100 ms when the process is killed, and 10 s when the power
 # fails: that is for several replicas, not for one.
 commitlog_sync: batch
@@ -113,6 +147,7 @@ concurrent_compactors: 1
 auto_snapshot: false
 hinted_handoff_enabled: false
 YAML
+  [ -z "${CASSANDRA_TLS:-}" ] || encryption
   cat > "$folder/logback.xml" << 'XML'
 <configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -139,16 +174,17 @@ XML
   setsid java "${exports[@]}" "${opens[@]}" -javaagent:"$jamm" \
     -Xms"${CASSANDRA_HEAP:-512M}" -Xmx"${CASSANDRA_HEAP:-512M}" -XX:+UseSerialGC -XX:TieredStopAtLevel="${CASSANDRA_TIERS:-4}" -Xss512k -XX:+ExitOnOutOfMemoryError \
     -Djdk.attach.allowAttachSelf=true -Djava.net.preferIPv4Stack=true -Dio.netty.tryReflectionSetAccessible=true -Dcassandra.disable_auth_caches_remote_configuration=true \
+    -Dcassandra-rackdc.properties="file://$folder/cassandra-rackdc.properties" \
     -Dcassandra.config="file://$folder/cassandra.yaml" -Dcassandra.storagedir="$folder/data" -Dcassandra.logdir="$folder" -Dlogback.configurationFile="file://$folder/logback.xml" \
-    -Dcassandra-foreground=yes -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=0 -Dcassandra.superuser_setup_delay_ms=0 -Dcassandra.available_processors=2 \
+    -Dcassandra-foreground=yes -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms="${CASSANDRA_SEED:+500}0" -Dcassandra.superuser_setup_delay_ms=0 -Dcassandra.available_processors=2 \
     -cp "$(cat "$folder/classpath")" org.apache.cassandra.service.CassandraDaemon < /dev/null > "$folder/log" 2>&1 &
   echo $! > "$folder/pid"
   local pid=$!
   for ((waited = 0; waited < ${CASSANDRA_START_SECONDS:-120} * 5; waited++)); do
-    if (: < "/dev/tcp/127.0.0.1/$port") 2> /dev/null; then
+    if (: < "/dev/tcp/$host/$port") 2> /dev/null; then
       # In a shell of its own, so that nothing of whoever called stays open.
       if [ -n "${CASSANDRA_WITH:-}" ]; then (exec < /dev/null > /dev/null 2>&1 && watch) & fi
-      echo "127.0.0.1:$port"
+      echo "$host:$port"
       return
     fi
     alive "$pid" || break

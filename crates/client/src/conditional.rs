@@ -8,14 +8,15 @@ use rheostat_core::counter::{CounterView, NewCounter, Scope, UpdateName};
 use rheostat_core::dial::Level;
 use rheostat_core::random::Random;
 use rheostat_core::version::Value;
-use rheostat_counters::conditional::{Call, Creation, Failure, Look, Place, Update, Want, Written};
+use rheostat_counters::conditional::{Call, Creation, Look, Place, Update, Want, Written};
 use rheostat_counters::state::Circle;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 pub use rheostat_clock::DcId;
-pub use rheostat_counters::conditional::Patience;
+pub use rheostat_counters::conditional::{Failure, Patience};
+pub use rheostat_counters::state::Refusal;
 
 /// What came of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]

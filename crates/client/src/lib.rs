@@ -24,6 +24,8 @@
 //! ```
 
 pub mod backup;
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
 pub mod conditional;
 mod counter;
 mod error;

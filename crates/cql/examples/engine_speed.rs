@@ -38,5 +38,5 @@ fn main() -> std::io::Result<()> {
         from = std::ops::Bound::Excluded(last);
     }
     println!("{found} keys walked over in {:.1} s", began.elapsed().as_secs_f64());
-    cassandra.delete_store(store)
+    cassandra.delete(store)
 }

@@ -3,9 +3,13 @@
 //!     cargo run --release -p rheostat-cql --example stores -- 127.0.0.1:9042 rheostat
 //!     cargo run --release -p rheostat-cql --example stores -- 127.0.0.1:9042 rheostat delete 0123456789abcdef
 //!
-//! Numbers are as in the file `cluster` of a node's data directory. User and password, if Cassandra wants them, are in `CASSANDRA_USER` and `CASSANDRA_PASSWORD`.
+//! Numbers are as in the file `cluster` of a node's data directory. User and password, if Cassandra wants them, are in `CASSANDRA_USER` and `CASSANDRA_PASSWORD`; with `CASSANDRA_AUTHORITY`, a PEM file, it is spoken to
+//! with TLS.
 
-use rheostat_cql::{Cassandra, Settings};
+mod common;
+
+use rheostat_cql::Cassandra;
+use rheostat_storage::engine::Engines;
 use std::process::ExitCode;
 
 fn run(arguments: &[String]) -> Result<(), String> {
@@ -14,9 +18,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         [address, keyspace, rest @ ..] => (address, keyspace, rest),
         _ => return Err(usage()),
     };
-    let mut settings = Settings::new(vec![address.clone()], keyspace.clone());
-    settings.credentials = std::env::var("CASSANDRA_USER").ok().zip(std::env::var("CASSANDRA_PASSWORD").ok());
-    let cassandra = Cassandra::connect(settings).map_err(|error| error.to_string())?;
+    let cassandra = Cassandra::connect(common::settings(address, keyspace)?).map_err(|error| error.to_string())?;
     let stores = cassandra.stores().map_err(|error| error.to_string())?;
     match rest {
         [] => stores.iter().for_each(|store| println!("{store:016x}")),
@@ -25,7 +27,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
             if !stores.contains(&number) {
                 return Err(format!("there is no store {number:016x}"));
             }
-            cassandra.delete_store(number).map_err(|error| error.to_string())?;
+            cassandra.delete(number).map_err(|error| error.to_string())?;
         }
         _ => return Err(usage()),
     }

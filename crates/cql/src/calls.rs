@@ -2,7 +2,7 @@
 
 use crate::schema::{self, Statements};
 use crate::settings::Settings;
-use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 
 /// One attempt of a statement.
-const ATTEMPT: Duration = Duration::from_secs(5);
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(5);
 /// Between two attempts: at first the one, then twice as long each time, up to the other.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long one who ends still waits for a statement.
 const LAST_PATIENCE: Duration = Duration::from_secs(3);
 /// Of all stores of a node, at once.
@@ -81,7 +81,7 @@ pub(crate) struct Calls {
 }
 
 /// Whether trying again changes nothing.
-fn is_final(error: &ExecutionError) -> bool {
+pub(crate) fn is_final(error: &ExecutionError) -> bool {
     match error {
         ExecutionError::BadQuery(_) => true,
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => {
@@ -99,14 +99,25 @@ pub(crate) fn unexpected(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("Cassandra answered with other rows than its tables have: {error}"))
 }
 
+/// Whether the condition of the statement that was answered with `result` held. Errors: it was not about one.
+pub(crate) fn held(result: QueryResult) -> io::Result<bool> {
+    let rows = result.into_rows_result().map_err(unexpected)?;
+    // Columns of what stood in the way follow, so the first is taken by itself.
+    let row = rows.first_row::<scylla::value::Row>().map_err(unexpected)?;
+    match row.columns.first() {
+        Some(Some(scylla::value::CqlValue::Boolean(held))) => Ok(*held),
+        other => Err(unexpected(format!("{other:?} instead of whether it was done"))),
+    }
+}
+
 /// Connects as `connect` does, as long as the settings say. What is missing there does not come by waiting.
-async fn keep_trying<T, F: Future<Output = io::Result<T>>>(settings: &Settings, connect: impl Fn() -> F) -> io::Result<T> {
+pub(crate) async fn keep_trying<T, F: Future<Output = io::Result<T>>>(settings: &Settings, connect: impl Fn() -> F) -> io::Result<T> {
     let deadline = Instant::now() + settings.open_timeout;
     let mut pause = FIRST_PAUSE;
     loop {
         let error = match tokio::time::timeout_at(deadline.into(), connect()).await {
             Ok(Ok(connected)) => return Ok(connected),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+            Ok(Err(error)) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => return Err(error),
             Ok(Err(error)) => error,
             Err(_) => io::Error::from(io::ErrorKind::TimedOut),
         };
@@ -123,7 +134,7 @@ impl Calls {
     pub(crate) async fn connect(settings: Settings) -> io::Result<Calls> {
         let connect = || async {
             let session = Calls::session(&settings).await?;
-            schema::make(&session, &settings).await?;
+            schema::make(&session, &settings, &schema::TABLES).await?;
             // With the keyspace that may have been made, tokens of keys are known.
             session.refresh_metadata().await.map_err(|error| io::Error::other(error.to_string()))?;
             let statements = Statements::prepare(&session, &settings).await?;
@@ -149,22 +160,27 @@ impl Calls {
         keep_trying(&settings, look).await.map(drop)
     }
 
-    async fn session(settings: &Settings) -> io::Result<Session> {
+    /// How statements are sent, if they do not say so themselves.
+    pub(crate) fn profile(settings: &Settings) -> ExecutionProfileHandle {
         let mut balancing = DefaultPolicy::builder().token_aware(true);
         if let Some(name) = &settings.local_data_center {
             balancing = balancing.prefer_datacenter(name.clone()).permit_dc_failover(false);
         }
         // What is tried again, and for how long, is decided in one place: here.
-        let profile = ExecutionProfile::builder()
+        ExecutionProfile::builder()
             .consistency(settings.consistency.of_cql())
             .serial_consistency(Some(settings.consistency.serial()))
             .load_balancing_policy(balancing.build())
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
             .request_timeout(Some(ATTEMPT))
-            .build();
+            .build()
+            .into_handle()
+    }
+
+    pub(crate) async fn session(settings: &Settings) -> io::Result<Session> {
         let mut builder = SessionBuilder::new()
             .known_nodes(&settings.contact_points)
-            .default_execution_profile_handle(profile.into_handle())
+            .default_execution_profile_handle(Calls::profile(settings))
             .connection_timeout(ATTEMPT)
             .keepalive_interval(ATTEMPT)
             .keepalive_timeout(ATTEMPT)
@@ -172,6 +188,9 @@ impl Calls {
             .keyspaces_to_fetch([&settings.keyspace])
             .fetch_full_schema_metadata(false)
             .schema_agreement_timeout(ATTEMPT * 2);
+        if let Some(tls) = &settings.tls {
+            builder = builder.tls_context(Some(tls.clone()));
+        }
         if let Some((user, password)) = &settings.credentials {
             builder = builder.user(user, password);
         }
@@ -294,13 +313,7 @@ impl Calls {
         values: &(impl SerializeRow + Sync),
     ) -> io::Result<bool> {
         let result = self.ask(&self.writes, patience, closing, doing, || self.session.execute_unpaged(statement, values)).await?;
-        let rows = result.into_rows_result().map_err(unexpected)?;
-        // Columns of what stood in the way follow, so the first is taken by itself.
-        let row = rows.first_row::<scylla::value::Row>().map_err(unexpected)?;
-        match row.columns.first() {
-            Some(Some(scylla::value::CqlValue::Boolean(applied))) => Ok(*applied),
-            other => Err(unexpected(format!("{other:?} instead of whether it was done"))),
-        }
+        held(result)
     }
 
     /// Reads rows that come at once.

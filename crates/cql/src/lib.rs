@@ -2,6 +2,7 @@
 //!
 //! - [`Settings`]: where Cassandra is, and how long to wait for it.
 //! - `schema`: tables and statements. `layout`: keys to partitions, values to cells.
+//! - [`Keys`]: keys that are written on a condition, for counters that their clients keep.
 //! - `calls`: the connections, and trying again. `engine`, `write`, `walk`: one store's engine.
 //!
 //! What must hold: (1) whoever opened a store last changes it, and nobody else: every write carries the generation of the opening in its timestamp, and records are
@@ -10,12 +11,14 @@
 
 mod calls;
 mod engine;
+mod keys;
 mod layout;
 mod schema;
 mod settings;
 mod walk;
 mod write;
 
+pub use keys::{Keys, PutIf};
 pub use settings::{Consistency, Replication, Settings};
 
 use calls::{Calls, Patience};
@@ -99,15 +102,6 @@ impl Cassandra {
         self.threads.wait(async move { calls.stores().await })
     }
 
-    /// Deletes all rows of a store that nobody has any more. Whoever still had it open can change it no more; its log is then without the checkpoint that it goes on from.
-    ///
-    /// # Errors
-    /// Those of the way. Calling it again goes on.
-    pub fn delete_store(&self, store: u64) -> io::Result<()> {
-        let engine = self.open_engine(store)?;
-        self.threads.wait(async move { engine.delete_all().await })
-    }
-
     fn open_engine(&self, store: u64) -> io::Result<Arc<engine::Store>> {
         let calls = self.calls.clone();
         let patience = Patience::For(calls.settings.open_timeout);
@@ -118,5 +112,11 @@ impl Cassandra {
 impl Engines for Cassandra {
     fn open(&self, store: u64) -> io::Result<Arc<dyn Engine>> {
         Ok(Arc::new(CqlEngine::new(self.open_engine(store)?, self.threads.clone())))
+    }
+
+    /// Whoever still had it open can change it no more; its log is then without the checkpoint that it goes on from.
+    fn delete(&self, store: u64) -> io::Result<()> {
+        let engine = self.open_engine(store)?;
+        self.threads.wait(async move { engine.delete_all().await })
     }
 }

@@ -7,7 +7,7 @@ use scylla::statement::{Consistency as CqlConsistency, SerialConsistency};
 use std::io;
 
 /// Tables with their columns. Nothing but Rheostat may write to them: its timestamps are counted, and far below those of the time of day.
-const TABLES: [(&str, &str); 5] = [
+pub(crate) const TABLES: [(&str, &str); 5] = [
     // One row for each opening's record; the generation of the last opening, and a number of keys that counts those in `chains` and those of the record `unsure`.
     ("records", "store bigint, generation bigint static, keys bigint static, name text, value blob, PRIMARY KEY (store, name)"),
     // The partitions of `chains` that may have rows.
@@ -102,8 +102,8 @@ pub(crate) async fn is_there(session: &Session, settings: &Settings) -> io::Resu
     Ok(names.rows_num() > 0)
 }
 
-/// Makes keyspace and tables where they are missing.
-pub(crate) async fn make(session: &Session, settings: &Settings) -> io::Result<()> {
+/// Makes keyspace and tables (with their columns) where they are missing.
+pub(crate) async fn make(session: &Session, settings: &Settings, tables: &[(&str, &str)]) -> io::Result<()> {
     let keyspace = &settings.keyspace;
     let looking = failed("look for the tables");
     if !is_there(session, settings).await?
@@ -120,7 +120,7 @@ pub(crate) async fn make(session: &Session, settings: &Settings) -> io::Result<(
         .into_rows_result()
         .map_err(|error| looking(&error))?;
     let present: Vec<String> = present.rows::<(String,)>().map_err(|error| looking(&error))?.filter_map(Result::ok).map(|(name,)| name).collect();
-    for (table, columns) in TABLES.iter().filter(|(table, _)| !present.iter().any(|name| name == table)) {
+    for (table, columns) in tables.iter().filter(|(table, _)| !present.iter().any(|name| name == table)) {
         let making = failed("make a table");
         session.query_unpaged(format!("CREATE TABLE IF NOT EXISTS {keyspace}.{table} ({columns})"), ()).await.map_err(|error| making(&error))?;
     }

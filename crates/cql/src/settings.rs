@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many replicas of a row must have it before a write is done, and be asked before a read is.
@@ -38,6 +39,8 @@ pub struct Settings {
     pub local_data_center: Option<String>,
     /// User and password, if Cassandra wants them.
     pub credentials: Option<(String, String)>,
+    /// How connections are encrypted; `None`: they are not. Cassandra's nodes show certificates for their IP addresses.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Of reads and writes. Conditions are decided in the local data center for `LocalQuorum`, else among all.
     pub consistency: Consistency,
     /// How long a read is tried. Default 5 s.
@@ -55,6 +58,7 @@ impl Settings {
             replication: None,
             local_data_center: None,
             credentials: None,
+            tls: None,
             consistency: Consistency::default(),
             read_timeout: Duration::from_secs(5),
             open_timeout: Duration::from_secs(30),
@@ -73,9 +77,7 @@ impl Settings {
         if let Some(point) = self.contact_points.iter().find(|point| !is_address(point)) {
             return wrong(format!("the contact point {point:?} is no address: host:port"));
         }
-        let begins = self.keyspace.starts_with(|first: char| first.is_ascii_lowercase());
-        let of_letters = self.keyspace.chars().all(|each| each.is_ascii_lowercase() || each.is_ascii_digit() || each == '_');
-        if !begins || !of_letters || self.keyspace.len() > 48 {
+        if !is_name(&self.keyspace) {
             return wrong(format!(
                 "the keyspace name {:?} is none of Cassandra's: a lower-case letter, then at most 47 of those, digits and _",
                 self.keyspace
@@ -89,6 +91,12 @@ impl Settings {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a keyspace or a table may be called so, without quotes.
+pub(crate) fn is_name(name: &str) -> bool {
+    let begins = name.starts_with(|first: char| first.is_ascii_lowercase());
+    begins && name.len() <= 48 && name.chars().all(|each| each.is_ascii_lowercase() || each.is_ascii_digit() || each == '_')
 }
 
 /// Whether it is `host:port`, with an IPv6 host in brackets.

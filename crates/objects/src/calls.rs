@@ -256,16 +256,22 @@ impl Calls {
 
 fn failed(error: ureq::Error) -> Tried {
     let text = match &error {
+        // No other try will be trusted more.
+        ureq::Error::Io(why) if is_distrust(why) => return Tried::Never(format!("the server is not trusted: {error}")),
         ureq::Error::Io(error) => format!("does not answer: {error}"),
         ureq::Error::Timeout(_) => "does not answer in time".into(),
         ureq::Error::HostNotFound => "is not found: there is no such host".into(),
         ureq::Error::Http(_) | ureq::Error::BadUri(_) => return Tried::Never(format!("cannot be asked for: {error}")),
-        // No other try will be trusted more.
         ureq::Error::Rustls(_) | ureq::Error::Tls(_) => return Tried::Never(format!("the server is not trusted: {error}")),
         _ => format!("does not answer as a server of HTTP does: {error}"),
     };
-    // A certificate that is not trusted comes as an error of the connection.
-    if text.contains("certificate") { Tried::Never(format!("the server is not trusted: {error}")) } else { Tried::Again(text) }
+    Tried::Again(text)
+}
+
+/// Whether a connection ended because the certificate that the server showed is not trusted.
+fn is_distrust(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// Words of a store, as much as fits.

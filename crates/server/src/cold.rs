@@ -21,7 +21,7 @@ pub(crate) struct Cold {
 
 /// In words for the operator.
 #[cfg(feature = "cassandra")]
-fn unreachable(error: io::Error) -> String {
+fn unusable(error: impl std::fmt::Display) -> String {
     format!("cassandra: {error}")
 }
 
@@ -30,7 +30,7 @@ impl Cold {
     #[cfg(feature = "cassandra")]
     pub(crate) fn connect(&self, config: &NodeConfig) -> Result<(), String> {
         let Some(cassandra) = config.cassandra.as_ref().filter(|_| config.uses_cassandra()) else { return Ok(()) };
-        let connected = rheostat_cql::Cassandra::connect(cassandra.settings()).map_err(unreachable)?;
+        let connected = rheostat_cql::Cassandra::connect(cassandra.settings().map_err(unusable)?).map_err(unusable)?;
         self.cassandra.get_or_init(|| Arc::new(connected));
         Ok(())
     }
@@ -66,11 +66,16 @@ impl Cold {
 pub(crate) fn probe(config: &NodeConfig) -> Result<(), String> {
     #[cfg(feature = "cassandra")]
     if let Some(cassandra) = config.cassandra.as_ref().filter(|_| config.uses_cassandra()) {
-        rheostat_cql::Cassandra::probe(cassandra.settings()).map_err(unreachable)?;
+        rheostat_cql::Cassandra::probe(cassandra.settings().map_err(unusable)?).map_err(unusable)?;
     }
     // Without Cassandra: nothing is to be asked.
     let _ = config;
     Ok(())
+}
+
+/// Whether the store in `store` has its chains elsewhere.
+pub(crate) fn is_elsewhere(store: &Path) -> bool {
+    store.join(FILE).exists()
 }
 
 /// Has the store in `store` for `cold`, or refuses if its chains are elsewhere. `keyspace` is Cassandra's. Errors: in words for the operator.

@@ -1,7 +1,7 @@
 //! A node: its shards, its listeners, its connections to other nodes; started and stopped as one.
 
 use crate::clocks::Clocks;
-use crate::cold;
+use crate::cold::{self, Cold};
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::console::designer::{Designer, Desk};
 use crate::folder::{self, FolderError};
@@ -28,6 +28,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -151,11 +152,15 @@ impl Node {
             config.keyspaces.iter().enumerate().map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, on_disk)).collect();
         let keyspaces = keyspaces.map_err(StartError::Partition)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let seats = Seats::default();
+        let (seats, cold) = (Seats::default(), Arc::new(Cold::default()));
+        let (connecting, configured) = (cold.clone(), config.clone());
+        // It may take as long as it is tried.
+        let connected = tokio::task::spawn_blocking(move || connecting.connect(&configured)).await;
+        connected.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Cold)?;
         if let Some(dir) = config.data_dir.clone() {
-            let (config, topology, keyspaces) = (config.clone(), topology.clone(), keyspaces.clone());
+            let (config, topology, keyspaces, cold) = (config.clone(), topology.clone(), keyspaces.clone(), cold.clone());
             // It may take minutes.
-            let split = tokio::task::spawn_blocking(move || splitting::split(&dir, &config, &topology, &keyspaces)).await;
+            let split = tokio::task::spawn_blocking(move || splitting::split(&dir, &config, &topology, &keyspaces, &cold)).await;
             split.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Partition)?;
         }
         if let Some(dir) = &config.data_dir {
@@ -195,7 +200,7 @@ impl Node {
             keyspaces,
             (clocks, lives),
             handles,
-            (placement, seats),
+            (placement, seats, cold),
             (token_keys, receipts, certificates.identity.clone()),
         ));
         let most = crate::descriptors::most_connections();
@@ -212,10 +217,6 @@ impl Node {
             shared.clear_seats();
             shared.clear_moving().map_err(|error| StartError::Folder(FolderError::Io(dir.clone(), error)))?;
         }
-        let opening = shared.clone();
-        // It may take as long as it is tried.
-        let connected = tokio::task::spawn_blocking(move || opening.cold.connect(&opening.config)).await;
-        connected.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Cold)?;
         tracing::info!(megabytes = shared.budget.budget() >> 20, "memory that this process may use");
         let router = Router::new(shared.clone());
         if shared.lives.own().is_some() {
@@ -465,7 +466,9 @@ fn differences(one: &NodeConfig, other: &NodeConfig) -> Vec<String> {
 /// What an operator should know of a configuration that is right; reads its certificates.
 pub fn warnings(config: &NodeConfig) -> Vec<String> {
     let mut found = config.warnings();
-    found.extend(config.security.tls.iter().flat_map(|files| tls::warnings(files, SystemTime::now())));
+    let ours = config.security.tls.iter().flat_map(|files| [&files.certificate, &files.authority]);
+    let cassandra = config.cassandra.iter().flat_map(|cassandra| cassandra.tls_certificate.iter().chain(&cassandra.tls_authority));
+    found.extend(tls::warnings(ours.chain(cassandra).map(PathBuf::as_path), SystemTime::now()));
     found
 }
 

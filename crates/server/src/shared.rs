@@ -113,7 +113,7 @@ pub(crate) struct Shared {
     /// The disk under the data directory, if there is one.
     pub(crate) space: Option<Arc<Space>>,
     /// Where chains are that are neither in memory nor in the data directory.
-    pub(crate) cold: Cold,
+    pub(crate) cold: Arc<Cold>,
     pub(crate) monitors: Monitors,
     /// What answers the console's page *Designer*, if this node offers it.
     pub(crate) designer: OnceLock<Desk>,
@@ -140,7 +140,7 @@ impl Shared {
         keyspaces: Vec<KeyspaceInfo>,
         (clocks, lives): (Clocks, Lives),
         shards: Vec<ShardHandle>,
-        (placement, seats): (Placement, Seats),
+        (placement, seats, cold): (Placement, Seats, Arc<Cold>),
         (token_keys, receipts, identity): (TokenKeys, Receipts, Option<Arc<Identity>>),
     ) -> Shared {
         let peers: Vec<Option<Arc<Peer>>> =
@@ -200,7 +200,7 @@ impl Shared {
             serving: watch::Sender::new(false),
             _descriptors,
             space,
-            cold: Cold::default(),
+            cold,
             designer: OnceLock::new(),
         }
     }
@@ -465,7 +465,7 @@ mod tests {
             keyspaces,
             (Clocks::new(0, 0, 60_000), Lives::default()),
             shards,
-            (placement, Seats::default()),
+            (placement, Seats::default(), Arc::default()),
             (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap()), None),
         )
     }

@@ -4,7 +4,8 @@
 //! (docs/splitting.md). The parts are made beside the stores, in `.parts` of each keyspace's folder. When all of them are on disk, the file `.splitting` says so, and with it what the directory's own files
 //! will say; from then on a start goes on to the end. Before that file is there, the stores are as they were, and the parts of a start that was broken off are used if they are whole.
 
-use crate::config::NodeConfig;
+use crate::cold::{self, Cold};
+use crate::config::{ColdConfig, NodeConfig};
 use crate::folder::{self, Noted};
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Memory;
@@ -61,6 +62,8 @@ struct Whole<'a> {
     waiting: PathBuf,
     server: ServerId,
     parts: Vec<PartitionId>,
+    /// Where its chains are, and those of its parts.
+    cold: ColdConfig,
 }
 
 impl Whole<'_> {
@@ -104,17 +107,17 @@ pub fn parts_of_each(whose: &str, before: u16, (first, now): (u16, u16)) -> Resu
     }
 }
 
-/// Splits the stores in `dir` if they are fewer than configured. Blocks for as long as it takes to write all of them once. Errors: in words for the operator; the stores are as they were, or the next start goes on.
-pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspaces: &[KeyspaceInfo]) -> Result<(), String> {
+/// Splits the stores in `dir` if they are fewer than configured; chains that are elsewhere are in `elsewhere`. Blocks for as long as it takes to write all of them once. Errors: in words for the operator; the stores are as they were, or the next start goes on.
+pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspaces: &[KeyspaceInfo], elsewhere: &Cold) -> Result<(), String> {
     let path = dir.join(READY);
     if path.exists() {
-        put_in_place(dir, &path, folder::read_kept(&path)?)?;
+        put_in_place(dir, &path, folder::read_kept(&path)?, elsewhere)?;
     }
     let Some(text) = folder::belonging(dir, topology)? else { return Ok(()) };
     let before: u16 = folder::entry_of(&text, folder::PARTITIONS).parse().unwrap_or_default();
     let (first, now) = (config.made_with(), topology.partitions);
     if before == now {
-        return keyspaces.iter().try_for_each(|keyspace| remove(&dir.join(&keyspace.name).join(PARTS)));
+        return keyspaces.iter().try_for_each(|keyspace| remove_stores(&dir.join(&keyspace.name).join(PARTS), elsewhere));
     }
     let each = parts_of_each(&format!("{}: this data directory", dir.display()), before, (first, now))?;
     let kept = seats::Kept::read(dir)?;
@@ -124,8 +127,10 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
     let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
     for whole in &stores {
-        begin_parts(&whole.waiting, now)?;
-        make_parts(whole, now, &options)?;
+        begin_parts(&whole.waiting, now, elsewhere)?;
+        let there = config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str());
+        let options = DiskOptions { engines: elsewhere.engines(whole.cold), ..options.clone() };
+        make_parts(whole, now, &options, (elsewhere, there))?;
     }
     let mut noted = Vec::new();
     for whole in &stores {
@@ -146,7 +151,7 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
     let ready = Ready { keyspaces: keyspaces.iter().map(|keyspace| keyspace.name.clone()).collect(), files };
     let told = toml::to_string(&ready).map_err(|error| error.to_string())?;
     folder::write_whole(dir, &path, told.as_bytes()).map_err(at(&path))?;
-    put_in_place(dir, &path, ready)
+    put_in_place(dir, &path, ready, elsewhere)
 }
 
 /// How a store is opened that is split into `each`, and each of its parts, where all of them together may use about `bytes` of memory.
@@ -208,8 +213,10 @@ fn stores_of<'a>(
                     keyspace.protocol
                 ));
             }
+            // Opened without what is elsewhere it would seem empty, and so would its parts.
+            cold::claim(&whole, configured.cold, config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str()))?;
             let waiting = dir.join(&keyspace.name).join(PARTS);
-            stores.push(Whole { keyspace, folder: whole, waiting, server, parts: (0..each).map(part).collect() });
+            stores.push(Whole { keyspace, folder: whole, waiting, server, parts: (0..each).map(part).collect(), cold: configured.cold });
         }
     }
     Ok(stores)
@@ -238,24 +245,25 @@ fn has_room(dir: &Path, stores: &[Whole<'_>]) -> Result<(), String> {
 }
 
 /// Has a folder for parts of `partitions`. What was made for another number goes: a part has its name from its place among all.
-fn begin_parts(waiting: &Path, partitions: u16) -> Result<(), String> {
+fn begin_parts(waiting: &Path, partitions: u16, elsewhere: &Cold) -> Result<(), String> {
     let (of, text) = (waiting.join(OF), partitions.to_string());
     if fs::read_to_string(&of).is_ok_and(|found| found == text) {
         return Ok(());
     }
-    remove(waiting)?;
+    remove_stores(waiting, elsewhere)?;
     fs::create_dir_all(waiting).map_err(at(waiting))?;
     folder::write_whole(waiting, &of, text.as_bytes()).map_err(at(&of))
 }
 
-/// Makes the parts of one store, if they are not there.
-fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions) -> Result<(), String> {
+/// Makes the parts of one store, if they are not there; `there` is the keyspace in `elsewhere`, if there is one.
+fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions, (elsewhere, there): (&Cold, Option<&str>)) -> Result<(), String> {
     if whole.parts.iter().all(|part| whole.part(*part).0.is_dir()) {
         return Ok(());
     }
     let part = |part: &PartitionId| {
         let ((first, last), (made, unfinished)) = (slots_of(*part, partitions), whole.part(*part));
-        remove(&unfinished).and_then(|()| remove(&made))?;
+        remove_store(&unfinished, elsewhere).and_then(|()| remove_store(&made, elsewhere))?;
+        cold::claim(&unfinished, whole.cold, there)?;
         Ok(Part { folder: unfinished, slots: first..=last })
     };
     let parts: Vec<Part> = whole.parts.iter().map(part).collect::<Result<_, String>>()?;
@@ -278,7 +286,7 @@ fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions) -> Resu
 }
 
 /// The parts take the place of the stores; whatever was done of that before a crash is passed over.
-fn put_in_place(dir: &Path, path: &Path, ready: Ready) -> Result<(), String> {
+fn put_in_place(dir: &Path, path: &Path, ready: Ready, elsewhere: &Cold) -> Result<(), String> {
     let folders: Vec<PathBuf> = ready.keyspaces.iter().map(|keyspace| dir.join(keyspace)).filter(|folder| folder.join(PARTS).is_dir()).collect();
     for folder in &folders {
         let (parts, before) = (folder.join(PARTS), folder.join(BEFORE));
@@ -305,7 +313,7 @@ fn put_in_place(dir: &Path, path: &Path, ready: Ready) -> Result<(), String> {
     }
     for folder in ready.keyspaces.iter().map(|keyspace| dir.join(keyspace)) {
         // In this order: while there are parts, what stands in their place was moved there.
-        remove(&folder.join(PARTS)).and_then(|()| remove(&folder.join(BEFORE)))?;
+        remove(&folder.join(PARTS)).and_then(|()| remove_stores(&folder.join(BEFORE), elsewhere))?;
     }
     fs::remove_file(path).map_err(at(path))?;
     sync(dir)
@@ -320,6 +328,39 @@ fn stores_in(folder: &Path) -> Result<Vec<String>, String> {
         found.extend(name.to_str().filter(is_store).map(str::to_owned));
     }
     Ok(found)
+}
+
+/// Removes a folder with stores, and what they have elsewhere.
+fn remove_stores(folder: &Path, elsewhere: &Cold) -> Result<(), String> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(at(folder))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(at(folder))?.path();
+        if path.is_dir() {
+            remove_store(&path, elsewhere)?;
+        }
+    }
+    remove(folder)
+}
+
+/// Removes a store that nobody has any more. What it has elsewhere goes first, as long as its number is known; if it cannot be deleted now, that is for the operator, whom nothing else waits for.
+fn remove_store(folder: &Path, elsewhere: &Cold) -> Result<(), String> {
+    if !cold::is_elsewhere(folder) {
+        return remove(folder);
+    }
+    // Without a log it has nothing there.
+    let number = rheostat_storage::store_number(folder).map_err(|error| error.to_string())?;
+    let engines = elsewhere.engines(ColdConfig::Cassandra);
+    if let Some(number) = number
+        && let Err(error) =
+            engines.map_or_else(|| Err(io::Error::other("the configuration does not say where it is")), |engines| engines.delete(number))
+    {
+        let store = format!("{number:016x}");
+        tracing::warn!(store, %error, "a store that was split has rows in Cassandra still, which nobody needs: delete them by hand (docs/cassandra.md)");
+    }
+    remove(folder)
 }
 
 fn remove(folder: &Path) -> Result<(), String> {

@@ -237,6 +237,29 @@ pub(crate) fn to_peer_as(files: &TlsFiles, identity: &Arc<Identity>) -> Result<A
     Ok(Arc::new(config))
 }
 
+/// For connections to a database that is no node of ours: its certificate is checked against `authority`, for the address that is connected to; `shown` are a certificate and its key, for one that wants them.
+///
+/// # Errors
+/// As [`Identity::read`].
+#[cfg(feature = "cassandra")]
+pub(crate) fn to_database(authority: &Path, shown: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut trusted = RootCertStore::empty();
+    for certificate in certificates(authority)? {
+        trusted.add(certificate).map_err(|error| TlsError::new(authority, format!("cannot be trusted: {error}")))?;
+    }
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::new(authority, error.to_string()))?
+        .with_root_certificates(trusted);
+    let config = match shown {
+        None => builder.with_no_client_auth(),
+        Some((certificate, file)) => builder
+            .with_client_auth_cert(certificates(certificate)?, key(file)?)
+            .map_err(|error| TlsError::new(file, format!("cannot be used with {}: {error}", certificate.display())))?,
+    };
+    Ok(Arc::new(config))
+}
+
 /// For the gRPC port: as [`client_facing`], for HTTP/2.
 ///
 /// # Errors
@@ -251,10 +274,10 @@ pub fn grpc(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<ServerConf
 const WARNED_DAYS: i64 = 30;
 
 /// What is wrong with the time for which certificates in `files` are good: one that has ended, ends soon, or has not begun. Files that cannot be read are somebody else's matter.
-pub fn warnings(files: &TlsFiles, now: SystemTime) -> Vec<String> {
+pub fn warnings<'a>(files: impl IntoIterator<Item = &'a Path>, now: SystemTime) -> Vec<String> {
     let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     let mut found = Vec::new();
-    for file in [&files.certificate, &files.authority] {
+    for file in files {
         for (begin_s, end_s) in certificates(file).unwrap_or_default().iter().filter_map(validity) {
             let days = (end_s - now_s).div_euclid(86_400);
             let name = file.display();
@@ -394,6 +417,25 @@ mod tests {
         assert!(!meet(to_peer(&impostor).unwrap(), node(&ours)).await, "a foreign client certificate");
     }
 
+    #[cfg(feature = "cassandra")]
+    #[tokio::test]
+    async fn a_database_is_checked_and_shown_a_certificate_if_it_wants_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
+        let database = |wants| server(&ours, wants, &Identity::read(&ours).unwrap()).map(Arc::new).unwrap();
+        let shown = Some((&*ours.certificate, &*ours.key));
+        assert!(meet(to_database(&ours.authority, None).unwrap(), database(false)).await);
+        assert!(meet(to_database(&ours.authority, shown).unwrap(), database(true)).await);
+        assert!(!meet(to_database(&ours.authority, None).unwrap(), database(true)).await, "nothing is shown");
+        let foreign = Some((&*theirs.certificate, &*theirs.key));
+        assert!(!meet(to_database(&ours.authority, foreign).unwrap(), database(true)).await, "another authority's is shown");
+        assert!(!meet(to_database(&theirs.authority, None).unwrap(), database(false)).await, "another authority is trusted");
+        let error = to_database(&ours.key, None).unwrap_err().to_string();
+        assert!(error.contains("ours-key.pem: holds no certificate"), "{error}");
+        let error = to_database(&ours.authority, Some((&ours.certificate, &theirs.key))).unwrap_err().to_string();
+        assert!(error.contains("theirs-key.pem: cannot be used with"), "{error}");
+    }
+
     #[tokio::test]
     async fn a_client_needs_a_certificate_only_if_the_files_say_so() {
         let folder = tempfile::tempdir().unwrap();
@@ -496,7 +538,8 @@ mod tests {
         let end_s = 1_898_553_600;
         assert_eq!(Identity::read(&files).unwrap().ends_s(), Some(end_s));
         let at = |days: i64| {
-            let found = warnings(&files, UNIX_EPOCH + std::time::Duration::from_secs((end_s + days * 86_400) as u64));
+            let found =
+                warnings([&*files.certificate, &*files.authority], UNIX_EPOCH + std::time::Duration::from_secs((end_s + days * 86_400) as u64));
             found.into_iter().map(|line| line.rsplit_once("certificate ").unwrap().1.to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(at(-31), Vec::<String>::new());

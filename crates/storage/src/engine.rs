@@ -51,4 +51,7 @@ pub trait Engine: Send + Sync {
 pub trait Engines: Send + Sync {
     /// Opens the engine of the store with this number; an empty one if it has none yet. Whoever had it open before can change it no more.
     fn open(&self, store: u64) -> io::Result<Arc<dyn Engine>>;
+
+    /// Deletes what the store with this number has here, which nobody has any more. Calling it again goes on.
+    fn delete(&self, store: u64) -> io::Result<()>;
 }

@@ -49,6 +49,11 @@ impl Engines for Elsewhere {
         let said = (there.counted, if there.counted == 0 { Some(BTreeSet::new()) } else { there.unsure.clone() });
         Ok(Arc::new(Opened { there: self.there.clone(), left: self.left.clone(), said: Mutex::new(said) }))
     }
+
+    fn delete(&self, _: u64) -> io::Result<()> {
+        *self.there.lock().unwrap() = There::default();
+        Ok(())
+    }
 }
 
 impl Opened {

@@ -149,10 +149,13 @@ pub(super) async fn take(
 
 /// Why the cluster did not give what was asked.
 fn failed(error: Error, incremental: bool) -> Failure {
-    let text = error.to_string();
-    match incremental && text.contains("history") {
-        true => format!("{text}; an incremental backup needs a keyspace whose history_ms reaches back to the backup before it: take a full one"),
-        false => text,
+    match error {
+        Error::Refused(text) if incremental => {
+            format!(
+                "{text} (an incremental backup needs a keyspace whose history_ms reaches back to the backup before it; where it does not, take a full one)"
+            )
+        }
+        error => error.to_string(),
     }
 }
 

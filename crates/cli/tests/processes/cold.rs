@@ -107,10 +107,13 @@ fn more_data_than_memory_is_in_cassandra() {
     set(&mut client, KEYS..KEYS + 1000);
     get(&mut client, 0..KEYS + 1000);
     drop(server);
-    let stores: Vec<_> =
-        std::fs::read_dir(data.join("default")).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.join("log").is_dir()).collect();
-    assert_eq!(stores.len(), 2);
-    assert!(stores.iter().all(|store| !store.join("engine").exists()), "the data directory has the log only");
+    // The folders of its stores.
+    let stores = || {
+        let folders = std::fs::read_dir(data.join("default")).unwrap().map(|entry| entry.unwrap().path());
+        folders.filter(|path| path.join("log").is_dir()).collect::<Vec<_>>()
+    };
+    assert_eq!(stores().len(), 2);
+    assert!(stores().iter().all(|store| !store.join("engine").exists()), "the data directory has the log only");
 
     // A store stays where it was made, and what cannot be reached is named.
     std::fs::write(&config, text.replace("cold = \"cassandra\"\n", "")).unwrap();
@@ -120,6 +123,22 @@ fn more_data_than_memory_is_in_cassandra() {
     std::fs::write(&config, &text).unwrap();
     let checked = serve(&config).arg("--check").output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+
+    // Partitions are split there as well, and not where nothing is.
+    let text = text.replace("partitions = 2", "partitions = 4\nfirst_partitions = 2");
+    std::fs::write(&config, text.replace("cold = \"cassandra\"\n", "")).unwrap();
+    let refused = serve(&config).output().unwrap();
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("cold chains are in cassandra, keyspace rheostat"), "{why}");
+    std::fs::write(&config, &text).unwrap();
+    let mut server = run();
+    get(&mut server.client(resp), 0..KEYS + 1000);
+    drop(server);
+    assert_eq!(stores().len(), 4);
+    assert!(stores().iter().all(|store| store.join("cold").exists() && !store.join("engine").exists()));
+    let there = rheostat_cql::Cassandra::connect(rheostat_cql::Settings::new(vec![address.clone()], "rheostat")).unwrap().stores().unwrap();
+    assert_eq!(there.len(), 4, "what was split has no rows any more: {there:x?}");
+
     assert!(script("stop", &cassandra).status.success());
     std::fs::write(&config, text.replace("open_timeout_ms = 90000", "open_timeout_ms = 5000")).unwrap();
     for arguments in [&["--check"][..], &[]] {

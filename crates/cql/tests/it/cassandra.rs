@@ -18,6 +18,7 @@ fn script(command: &str, folder: &Path) -> (Option<i32>, String) {
         .arg(command)
         .arg(folder)
         .env("CASSANDRA_WITH", std::process::id().to_string())
+        .env("CASSANDRA_TLS", "1")
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
@@ -59,10 +60,24 @@ pub fn connect(settings: Settings) -> Arc<Cassandra> {
     Arc::new(Cassandra::connect(settings).expect("connects"))
 }
 
+/// The Cassandra that all tests of this process share, if they start one.
+fn shared() -> Option<&'static Started> {
+    static SHARED: OnceLock<Option<Started>> = OnceLock::new();
+    SHARED.get_or_init(Started::new).as_ref()
+}
+
 /// The address of the Cassandra that all tests of this process share.
 pub fn address() -> Option<String> {
-    static SHARED: OnceLock<Option<String>> = OnceLock::new();
-    SHARED.get_or_init(|| std::env::var("RHEOSTAT_CASSANDRA").ok().or_else(|| Started::new().map(|started| started.address))).clone()
+    std::env::var("RHEOSTAT_CASSANDRA").ok().or_else(|| shared().map(|started| started.address.clone()))
+}
+
+/// The certificate that the shared Cassandra shows, PEM; `None` where there is none, or it is another's.
+pub fn certificate() -> Option<Vec<u8>> {
+    if std::env::var("RHEOSTAT_CASSANDRA").is_ok() {
+        eprintln!("not tested: what RHEOSTAT_CASSANDRA names may have no TLS");
+        return None;
+    }
+    shared().map(|started| std::fs::read(started.folder.join("authority.pem")).expect("there is a certificate"))
 }
 
 /// Connected to it.

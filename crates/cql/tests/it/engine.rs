@@ -160,7 +160,7 @@ fn a_store_that_was_deleted_is_empty() {
     cassandra.open(other).expect("opens").keep("format", b"1").expect("keeps");
     let has = |store| cassandra.stores().expect("lists").contains(&store);
     assert!(has(store) && has(other));
-    cassandra.delete_store(store).expect("deletes");
+    cassandra.delete(store).expect("deletes");
     assert!(!has(store) && has(other));
     assert!(engine.keep("format", b"1").is_err(), "who had it open is shut out");
     // Its number may be used again: what is written then counts.

@@ -4,12 +4,14 @@ use crate::cassandra::{cassandra, count_as_before, lose_rows, rows};
 use crate::driver::{Disk, bury, settle};
 use crate::operation::operation;
 use proptest::prelude::*;
+use rheostat_core::slots::belongs;
 use rheostat_core::store::Store;
 use rheostat_core::version::Value;
 use rheostat_cql::Cassandra;
-use rheostat_storage::conformance::{self, TestCut, append, delete, flush, id, model, put, walk};
+use rheostat_storage::conformance::{self, Meta, TestCut, append, delete, flush, id, model, put, walk};
 use rheostat_storage::engine::Engines;
-use rheostat_storage::{DiskOptions, store_number};
+use rheostat_storage::{DiskOptions, DiskStore, Part, store_number};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A store over `cassandra`, in a directory of its own.
@@ -207,4 +209,33 @@ fn a_walk_goes_over_many_partitions() {
     let (mut store, _) = disk.open();
     let found = walk(&mut store, rheostat_core::slots::slot(b"{one slot}"), 7);
     assert_eq!(found.iter().filter(|key| key.starts_with(b"{one slot}")).count(), 3000);
+}
+
+/// A store is split into two there, and what it had is deleted when they are in its place.
+#[test]
+fn a_store_over_cassandra_is_split() {
+    let Some(cassandra) = cassandra() else { return };
+    let disk = disk(&cassandra, tiny(), false);
+    let (mut store, _) = disk.open();
+    let names: Vec<String> = (0..300).map(|n| format!("key {n}")).collect();
+    for (at, name) in names.iter().enumerate() {
+        append(&mut store, &put(id(at as u64 + 1, 0), &[name]), false);
+    }
+    settle(&mut store);
+    let folder = disk.directory.path();
+    let (first, second) = (folder.join("first"), folder.join("second"));
+    let parts = [(first, 0..=8191), (second, 8192..=16383)].map(|(folder, slots)| Part { folder, slots });
+    let keys = store.split(&parts, &disk.options, &[], |entry, _| Ok(entry.to_vec()), |_| {}).expect("is split");
+    assert!(keys.iter().sum::<u64>() == 300 && keys.iter().all(|keys| *keys > 100), "{keys:?}");
+    drop(store);
+    let number = |folder: &Path| store_number(folder).expect("reads").expect("has a log");
+    cassandra.delete(number(folder)).expect("deletes");
+    assert_eq!(rows("chains", number(folder)), 0);
+    for (part, keys) in parts.iter().zip(keys) {
+        let (mut store, _) = DiskStore::<Meta>::open(&part.folder, disk.options.clone()).expect("opens");
+        for name in names.iter().filter(|name| belongs(name.as_bytes(), &part.slots)) {
+            assert!(!store.chain(name.as_bytes()).is_empty(), "{name}");
+        }
+        assert_eq!((store.stats().keys, rows("chains", number(&part.folder))), (keys, keys as i64));
+    }
 }

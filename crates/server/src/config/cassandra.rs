@@ -2,8 +2,11 @@
 
 use super::error::check;
 use super::{ConfigError, DurabilityConfig, NodeConfig, Secret};
+#[cfg(feature = "cassandra")]
+use crate::tls::{self, TlsError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Where a keyspace's version chains are that are not in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +56,15 @@ pub struct CassandraConfig {
     /// The user's password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
+    /// The authority (PEM) against which the certificates of its nodes are checked. Absent: connections are not encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_authority: Option<PathBuf>,
+    /// This node's certificate (PEM), where Cassandra wants one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's private key (PEM).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
     /// Of reads and writes.
     #[serde(default)]
     pub consistency: ConsistencyConfig,
@@ -94,18 +106,30 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
         "cassandra.replication says it too, by data center: one of them is enough".into()
     })?;
     check(cassandra.user.is_some() == cassandra.password.is_some(), "cassandra.user", || "user and password go together".into())?;
+    check(cassandra.tls_certificate.is_some() == cassandra.tls_key.is_some(), "cassandra.tls_certificate", || {
+        "tls_certificate and tls_key go together".into()
+    })?;
+    check(cassandra.tls_certificate.is_none() || cassandra.tls_authority.is_some(), "cassandra.tls_authority", || {
+        "a certificate is shown to nobody without TLS: say whose certificates are trusted".into()
+    })?;
     for (key, value) in [("read_timeout_ms", cassandra.read_timeout_ms), ("open_timeout_ms", cassandra.open_timeout_ms)] {
         check((1..=600_000).contains(&value), format!("cassandra.{key}"), || format!("{value} is not from 1 to 600000"))?;
     }
     #[cfg(feature = "cassandra")]
-    cassandra.settings().check().map_err(|error| ConfigError::at("cassandra", error.to_string()))?;
+    cassandra.without_files().check().map_err(|error| ConfigError::at("cassandra", error.to_string()))?;
     Ok(())
 }
 
 #[cfg(feature = "cassandra")]
 impl CassandraConfig {
-    /// As the driver takes them.
-    pub(crate) fn settings(&self) -> rheostat_cql::Settings {
+    /// As the driver takes them. Errors: a file is not there, or not what it should be.
+    pub(crate) fn settings(&self) -> Result<rheostat_cql::Settings, TlsError> {
+        let shown = self.tls_certificate.as_deref().zip(self.tls_key.as_deref());
+        let tls = self.tls_authority.as_deref().map(|authority| tls::to_database(authority, shown)).transpose()?;
+        Ok(rheostat_cql::Settings { tls, ..self.without_files() })
+    }
+
+    fn without_files(&self) -> rheostat_cql::Settings {
         use rheostat_cql::{Consistency, Replication, Settings};
         use std::time::Duration;
         let by_place: Vec<(String, u32)> = self.replication.iter().map(|(name, replicas)| (name.clone(), *replicas)).collect();

@@ -613,8 +613,8 @@ impl NodeConfig {
                 (true, Some(_)) => None,
             }
         };
-        let cassandra = self.cassandra.iter().flat_map(|cassandra| &cassandra.contact_points).find(|point| !is_loopback(point));
-        let plain = cassandra.map(|point| {
+        let cassandra = self.cassandra.iter().filter(|cassandra| cassandra.tls_authority.is_none());
+        let plain = cassandra.flat_map(|cassandra| &cassandra.contact_points).find(|point| !is_loopback(point)).map(|point| {
             format!("cassandra.contact_points: {point} is spoken to without TLS: whoever reads the network along reads data and password")
         });
         ports.into_iter().filter_map(warning).chain(plain).collect()
@@ -652,14 +652,13 @@ fn is_loopback(point: &str) -> bool {
 impl KeyspaceConfig {
     /// Why its partitions cannot be split once there is data, if they cannot; in words for the operator.
     pub fn cannot_split(&self) -> Option<String> {
-        let why = if !registry::info(&self.protocol).is_some_and(|info| info.can.splits) {
-            format!("protocol {} names partitions, or keys of several, in what it keeps", self.protocol)
-        } else if self.cold != ColdConfig::Embedded {
-            "its cold chains are in Cassandra".into()
-        } else {
+        if registry::info(&self.protocol).is_some_and(|info| info.can.splits) {
             return None;
-        };
-        Some(format!("keyspace {}: {why}: its partitions cannot be split (docs/splitting.md)", self.name))
+        }
+        let (name, protocol) = (&self.name, &self.protocol);
+        Some(format!(
+            "keyspace {name}: protocol {protocol} names partitions, or keys of several, in what it keeps: its partitions cannot be split (docs/splitting.md)"
+        ))
     }
 }
 

@@ -189,6 +189,13 @@ pub const KEYS: &[Key] = &[
     key("cassandra.user", "string", "The user there."),
     key("cassandra.password", "string", "The user's password."),
     key(
+        "cassandra.tls_authority",
+        "string",
+        "The authority (PEM) against which the certificates of Cassandra's nodes are checked, which are for their IP addresses. Absent: connections are not encrypted.",
+    ),
+    key("cassandra.tls_certificate", "string", "This node's certificate (PEM), where Cassandra wants one."),
+    key("cassandra.tls_key", "string", "The private key (PEM) of `cassandra.tls_certificate`."),
+    key(
         "cassandra.consistency",
         "string",
         "How many replicas answer for all: `one`, `local_quorum` or `quorum`. `local_quorum` decides who has a store in the local data center, the others among all.",
@@ -388,6 +395,8 @@ fn example(whole: bool) -> NodeConfig {
             cassandra.replication_factor = Some(1);
             cassandra.replication = [("dc1".to_owned(), 3)].into();
             (cassandra.user, cassandra.password) = (Some("rheostat".into()), Some(super::Secret("password".into())));
+            cassandra.tls_authority = Some("cassandra.pem".into());
+            (cassandra.tls_certificate, cassandra.tls_key) = (Some("node.pem".into()), Some("node.key".into()));
         }
         config.limits = Limits::default();
         config.emulation.delays.iter_mut().for_each(|delay| delay.mbit_per_s = Some(8.0));

@@ -224,6 +224,8 @@ fn what_cassandra_needs_is_said() {
         ("[cassandra]\ncontact_points = []".to_owned(), "there is none"),
         (format!("[cassandra]\n{points}\nuser = \"a\""), "user and password go together"),
         (format!("[cassandra]\n{points}\nreplication_factor = 1\nreplication = {{ a = 1 }}"), "one of them is enough"),
+        (format!("[cassandra]\n{points}\ntls_authority = \"a\"\ntls_key = \"b\""), "tls_certificate and tls_key go together"),
+        (format!("[cassandra]\n{points}\ntls_certificate = \"a\"\ntls_key = \"b\""), "say whose certificates are trusted"),
         (format!("[cassandra]\n{points}\nread_timeout_ms = 0"), "not from 1 to 600000"),
         (format!("[cassandra]\n{points}\nconsistency = \"all\""), "local_quorum"),
     ] {
@@ -242,8 +244,10 @@ fn what_cassandra_needs_is_said() {
             .replace("[[keyspace]]\n", &format!("[cassandra]\n{points}\n[[keyspace]]\n{on_disk}\n"));
         let config = NodeConfig::from_toml(&text).unwrap();
         assert!(config.uses_cassandra() && config.warnings().is_empty());
-        let elsewhere = NodeConfig::from_toml(&text.replace("127.0.0.1:9042", "10.0.0.1:9042")).unwrap();
-        assert!(elsewhere.warnings().iter().any(|warning| warning.contains("without TLS")));
+        let elsewhere = text.replace("127.0.0.1:9042", "10.0.0.1:9042");
+        let warnings = |text: &str| NodeConfig::from_toml(text).unwrap().warnings();
+        assert!(warnings(&elsewhere).iter().any(|warning| warning.contains("without TLS")));
+        assert!(warnings(&elsewhere.replace("[[keyspace]]", "tls_authority = \"a.pem\"\n[[keyspace]]")).is_empty());
     } else {
         assert!(error("cold = \"cassandra\"", "data_dir = \"data\"").contains("--features cassandra"));
     }
