@@ -51,6 +51,15 @@ pub enum FolderError {
         /// What this node is.
         expected: String,
     },
+    /// The cluster was made with another number of partitions than the configuration says, so what sessions know of partitions would be misunderstood.
+    MadeWith {
+        /// The file that says so.
+        path: PathBuf,
+        /// With how many.
+        found: String,
+        /// With how many by the configuration.
+        expected: String,
+    },
     /// It holds files that are not ours.
     NotEmpty(PathBuf),
     /// A store that was made here is not there.
@@ -110,6 +119,12 @@ impl fmt::Display for FolderError {
                  majority cannot be exchanged under their data",
                 path.display()
             ),
+            FolderError::MadeWith { path, found, expected } => write!(
+                f,
+                "{}: this cluster was made with {found} partitions, and with {expected} by the configuration: sessions from before would be misunderstood. It takes \
+                 first_partitions = {found} for good (docs/splitting.md)",
+                path.display()
+            ),
             FolderError::NotEmpty(path) => write!(
                 f,
                 "{}: the directory is not empty and not a Rheostat data directory: it has no file `{FILE}`. If it once was one, put that file back",
@@ -156,8 +171,11 @@ const RESERVED: &str = "reserved";
 /// The entry that grows when partitions are split.
 pub(crate) const PARTITIONS: &str = "partitions";
 
+/// How many there were when the cluster was made. Versions of before 2026-11-27 did not note it.
+const MADE_WITH: &str = "made with";
+
 /// What must be the same at every start, but for more places.
-fn entries(topology: &Topology) -> [(&'static str, String); 7] {
+fn entries(topology: &Topology) -> [(&'static str, String); 8] {
     [
         ("format", FORMAT.to_string()),
         ("cluster", topology.cluster.clone()),
@@ -166,7 +184,17 @@ fn entries(topology: &Topology) -> [(&'static str, String); 7] {
         (DATA_CENTERS, topology.data_centers.join(" ")),
         (RESERVED, topology.reserved_names()),
         (PARTITIONS, topology.partitions.to_string()),
+        (MADE_WITH, topology.first_partitions.to_string()),
     ]
+}
+
+/// Whether the file at `path`, which has this text, notes that the cluster was made with as many partitions as `topology` says; `false`: it notes nothing of that. Errors: with others.
+fn is_made_with(path: &Path, text: &str, topology: &Topology) -> Result<bool, FolderError> {
+    match (entry_of(text, MADE_WITH), topology.first_partitions.to_string()) {
+        ("", _) => Ok(false),
+        (found, expected) if found == expected => Ok(true),
+        (found, expected) => Err(FolderError::MadeWith { path: path.to_owned(), found: found.to_owned(), expected }),
+    }
 }
 
 /// The text of the file that says whose `dir` is, if it is this node's but for the number of partitions, and not new; anything else [`claim`] has to say. Errors: in words for the operator.
@@ -177,8 +205,13 @@ pub(crate) fn belonging(dir: &Path, topology: &Topology) -> Result<Option<String
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    let is_same = |(entry, expected): &(&str, String)| *entry == PARTITIONS || entry_of(&text, entry) == expected;
+    let is_same = |(entry, expected): &(&str, String)| [PARTITIONS, MADE_WITH].contains(entry) || entry_of(&text, entry) == expected;
     Ok(entries(topology).iter().all(is_same).then_some(text))
+}
+
+/// Whether the directory `dir`, whose file has this text, may be split as `topology` says. Errors: in words for the operator.
+pub(crate) fn check_made_with(dir: &Path, text: &str, topology: &Topology) -> Result<(), String> {
+    is_made_with(&dir.join(FILE), text, topology).map(drop).map_err(|error| error.to_string())
 }
 
 /// What the file says of this node with these stores, a line each.
@@ -207,13 +240,13 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
         Err(error) => return Err(FolderError::Io(path, error)),
     };
     let more = has_more_places(&text, topology);
-    for (entry, expected) in entries(topology) {
+    for (entry, expected) in entries(topology).into_iter().filter(|(entry, _)| *entry != MADE_WITH) {
         let found = entry_of(&text, entry);
         if found != expected && !(more && [DATA_CENTERS, RESERVED].contains(&entry)) {
             return Err(FolderError::Foreign { path, entry, found: found.to_owned(), expected });
         }
     }
-    if more {
+    if !is_made_with(&path, &text, topology)? || more {
         let stores = text.lines().filter(|line| line.starts_with(STORE)).map(str::to_owned);
         write_whole(dir, &path, text_of(topology, stores).as_bytes()).map_err(io(&path))?;
     }
@@ -538,6 +571,24 @@ mod tests {
         claim(&["here", "there", "new", "newer", "newest"], &["newest", "new", "newer"]).unwrap();
         claim(&["here", "there", "new", "newer", "newest"], &["new", "newer", "newest"]).unwrap();
         assert!(std::fs::read_to_string(&file).unwrap().ends_with(stores), "what is noted of stores stays");
+    }
+
+    #[test]
+    fn a_directory_knows_with_how_many_partitions_its_cluster_was_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let with = |first| Topology::new(&NodeConfig { partitions: 4, first_partitions: first, ..NodeConfig::new("c", "n", "here") });
+        claim(folder.path(), &with(Some(2))).unwrap();
+        for wrong in [None, Some(1)] {
+            let error = claim(folder.path(), &with(wrong)).unwrap_err().to_string();
+            assert!(error.contains("It takes first_partitions = 2 for good"), "{error}");
+        }
+        claim(folder.path(), &with(Some(2))).unwrap();
+        // Whoever wrote it did not note that, and it is taken as it is configured.
+        let file = folder.path().join(FILE);
+        let text = std::fs::read_to_string(&file).unwrap() + "store k/p0: 00ff causal\n";
+        std::fs::write(&file, text.replace("made with: 2\n", "")).unwrap();
+        claim(folder.path(), &with(Some(2))).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     }
 
     /// Data center `here` with three nodes, seen from the first, and a keyspace of `replicas` as protocol `span` would have them.

@@ -120,6 +120,7 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
         return keyspaces.iter().try_for_each(|keyspace| remove_stores(&dir.join(&keyspace.name).join(PARTS), elsewhere));
     }
     let each = parts_of_each(&format!("{}: this data directory", dir.display()), before, (first, now))?;
+    folder::check_made_with(dir, &text, topology)?;
     let kept = seats::Kept::read(dir)?;
     let seats = kept.split(each)?;
     let stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;

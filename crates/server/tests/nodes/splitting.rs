@@ -266,6 +266,11 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
     }
     assert_eq!(client.ask("DBSIZE").await, Reply::Integer(KEYS as i64 + 1));
     node.shutdown().await;
+    // Sessions know partitions by how many there were at first.
+    for (partitions, first) in [(4, None), (8, Some(4))] {
+        let why = refused(&with(partitions, first)).await;
+        assert!(why.contains("first_partitions = 2 for good"), "{partitions} {first:?}: {why}");
+    }
 
     // A crash after it was decided, between any two renames: what was moved away is put back where it was then.
     let now = std::fs::read_to_string(data.join("cluster")).unwrap();
