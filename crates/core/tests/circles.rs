@@ -29,7 +29,7 @@ const SAID: &[(&str, &[&str], &str)] = &[
         &["admin", "seats", "shard", "shared", "status"],
         "what the parts of a node share has something of each, and each is given it; shards and seats are told of by those that change them",
     ),
-    ("sim", &["clients", "world"], "the world has what its parts keep, and each part is functions of the world"),
+    ("sim", &["world"], "the world has what its parts keep, and each part is functions of the world"),
 ];
 
 type Module = Vec<String>;
