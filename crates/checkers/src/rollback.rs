@@ -119,7 +119,7 @@ fn twice(history: &History, before: &[Rolled], rolled: &Rolled, newest: impl Fn(
 /// The first thing that is wrong, in words.
 pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
     let mut known: BTreeMap<KeyId, BTreeMap<VersionId, Option<UniqueValue>>> = BTreeMap::new();
-    let (mut acknowledged, mut open) = (BTreeSet::new(), BTreeSet::new());
+    let (mut acknowledged, mut open, mut unknown) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut note = |key: KeyId, version: VersionId, value: Option<UniqueValue>| {
         known.entry(key).or_default().insert(version, value);
     };
@@ -130,6 +130,7 @@ pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
         }
         if event.outcome == Outcome::Unknown {
             open.extend(event.items().iter().map(|item| item.key));
+            unknown.extend(event.items().iter().filter_map(|item| item.value));
         }
     }
     let in_finals = history.finals.iter().map(|read| (read.key, read.observed));
@@ -145,10 +146,10 @@ pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
         twice(history, &rollbacks[..place], rolled, |key| of(key).last_key_value().map(|(version, _)| *version))?;
         let Rolled { at, upto, .. } = rolled;
         let depending = rolled.because.map(|because| Depending::on(history, because));
-        // What a coordinator has written back that died before it was told: clients write each value once.
+        // What a coordinator has written back that died before it was told: clients write each value once. The version that a client wrote it as may be known to nobody.
         let died = rollbacks.iter().any(|other| other.shown_us.is_none());
         let is_copy = |key: KeyId, value: Option<UniqueValue>, version: VersionId| {
-            died && value.is_some() && of(key).range(..version).any(|(_, older)| *older == value)
+            died && value.is_some_and(|one| unknown.contains(&one) || of(key).range(..version).any(|(_, older)| *older == value))
         };
         let is_rolled_back = |key: KeyId, observed: Observation, version: VersionId| {
             let was_there = version.written <= *upto && !written_back.contains(&(key, version)) && !is_copy(key, observed.value, version);

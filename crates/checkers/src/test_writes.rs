@@ -16,8 +16,8 @@ pub struct TestWrite {
     pub then: UniqueValue,
     /// See `then`.
     pub otherwise: Option<UniqueValue>,
-    /// When it was asked for, in microseconds on the recorder's clock.
-    pub begun_us: u64,
+    /// When it was asked for, in microseconds on the recorder's clock; `None` if it had a bound on its latency: then it asks nobody what has been acknowledged, and its place may be before that.
+    pub begun_us: Option<u64>,
     /// What its client was told, if it was.
     pub told: Option<Told>,
 }
@@ -76,7 +76,8 @@ pub fn check(history: &History, tests: &[TestWrite], seen: &BTreeSet<UniqueValue
                 before.version
             ));
         }
-        let late = on_test.iter().find(|(id, completed_us)| counts(id.origin) && **id > *version && **completed_us < *begun_us);
+        let before = |completed_us: u64| begun_us.is_some_and(|begun_us| completed_us < begun_us);
+        let late = on_test.iter().find(|(id, completed_us)| counts(id.origin) && **id > *version && before(**completed_us));
         if let Some((late, _)) = late {
             return Err(format!("a test of {name} wrote version {version}, and version {late} of {name} was acknowledged before it began\n"));
         }
@@ -116,7 +117,7 @@ mod tests {
             expected: Some(UniqueValue(20)),
             then: UniqueValue(100),
             otherwise: Some(UniqueValue(101)),
-            begun_us: 21_000,
+            begun_us: Some(21_000),
             told: Some(Told { equal, before, version: Some(version(wrote_ms)) }),
         }
     }
@@ -126,8 +127,10 @@ mod tests {
         let history = history();
         let of = |test: TestWrite, seen: &[u64]| check(&history, &[test], &seen.iter().map(|value| UniqueValue(*value)).collect(), false);
         assert_eq!(of(test(20, 30, true), &[100]), Ok(()));
-        let early = TestWrite { begun_us: 5_000, ..test(10, 15, false) };
-        assert_eq!(of(early, &[101]), Ok(()));
+        for begun_us in [Some(5_000), None] {
+            let early = TestWrite { begun_us, ..test(10, 15, false) };
+            assert_eq!(of(early, &[101]), Ok(()));
+        }
         for (wrong, seen, says) in [
             (test(10, 30, false), &[101][..], "is between"),
             (test(20, 30, false), &[], "and said false"),

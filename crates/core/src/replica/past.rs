@@ -28,6 +28,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             let outcome = self.past(now, &past, Level::Eventual);
             return self.looked(outcome);
         }
+        if self.comes_in_parts() {
+            return failed(filling());
+        }
         // From now on nothing is written here that would belong there.
         self.step(now, out, |_, step| step.clock.raise(at));
         match self.lacks_of_past(at) {
@@ -163,7 +166,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
         // What was kept when it was asked for can be gone by now, or come in parts.
         let outcome = match self.check_kept(now, past.at) {
-            Ok(()) if !self.is_filling() => self.past(now, past, P::LEVEL),
+            Ok(()) if !self.comes_in_parts() => self.past(now, past, P::LEVEL),
             Ok(()) => Outcome::Failed(filling()),
             Err(failure) => Outcome::Failed(failure),
         };

@@ -198,13 +198,17 @@ impl Peers {
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
-    /// Whether this server has lost what it had and gets it again in parts, so that it is no state that a reader may rely on. Until it has all, reads here are refused, and so are
-    /// messages from other partitions, whose transactions would read it.
-    pub(super) fn is_filling(&self) -> bool {
+    /// Whether this server has lost what it had and gets it again in parts, so that it is no state that a reader may rely on, as of whatever time.
+    pub(super) fn comes_in_parts(&self) -> bool {
         let planted = self.config.planted;
         let refilling = self.peers.hold_back() && !planted.is("read-before-refilled");
         let early = self.config.joins && planted.is("joined-reads-before-it-is-filled");
-        P::LEVEL != Level::Eventual && (refilling || self.peers.are_filling()) && !early
+        (refilling || self.peers.are_filling()) && !early
+    }
+
+    /// The same, where readers rely on more than that they are told what is here. Until it has all, reads here are refused, and so are messages from other partitions, whose transactions would read it.
+    pub(super) fn is_filling(&self) -> bool {
+        P::LEVEL != Level::Eventual && self.comes_in_parts()
     }
 
     /// Whether this server lacks some of what it once had: then no bound is known of the staleness of what is here, since it lacks what newer versions have replaced, and may lack those.

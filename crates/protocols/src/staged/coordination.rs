@@ -25,6 +25,9 @@ const MOST_DOUBLINGS: u32 = 7;
 /// How much longer an attempt of one's own is waited for than another's.
 const ROUNDS_PATIENCE: u64 = 4;
 
+/// Processes of one server count their attempts from somewhere up to here.
+const APART: u64 = 1 << 20;
+
 /// As many writes, in order, as one message or batch takes.
 #[derive(Default)]
 struct Fitting {
@@ -220,8 +223,18 @@ impl Staged {
         self.wanted.not_before_us = step.now.monotonic_us + patience_us / 4 + step.random.below(patience_us + 1);
     }
 
+    /// A ballot that no attempt has had: answers name nothing else. That this server joins its own attempt does not see to that: it does not where the cutoff is beyond its clock's limit, and its promise may be lost with
+    /// the process, while what it asked for is answered to the next one. So each process goes on from somewhere else.
+    fn next_ballot<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) -> Ballot {
+        if self.counted == 0 {
+            self.counted = step.random.below(APART);
+        }
+        self.counted = self.counted.max(self.saved.promised.round) + 1;
+        Ballot { round: self.counted, by: self.place.dc() }
+    }
+
     fn begin_round<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, instance: u64) {
-        let ballot = Ballot { round: self.saved.promised.round + 1, by: self.place.dc() };
+        let ballot = self.next_ballot(step);
         let newest = self.held.values().filter(|waiting| waiting.held.ordered).map(|waiting| waiting.held.id.written).max();
         let cutoff = self.wanted.upto.max(newest.unwrap_or_default());
         let begun_us = step.now.monotonic_us;

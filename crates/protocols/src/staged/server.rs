@@ -125,6 +125,8 @@ pub struct Staged {
     bounds_are_asked: bool,
     /// Counts for metrics.
     pub(super) rounds: u64,
+    /// The number of the last attempt's ballot; 0 before the first.
+    pub(super) counted: u64,
     pub(super) restamped: u64,
     pub(super) kept: u64,
     pub(super) excluded: u64,
@@ -509,6 +511,7 @@ impl Protocol for Staged {
             rested_us: Some(0),
             bounds_are_asked: false,
             rounds: 0,
+            counted: 0,
             restamped: 0,
             kept: 0,
             excluded: 0,

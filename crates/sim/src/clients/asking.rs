@@ -154,7 +154,7 @@ impl World<'_> {
                 values.push(then);
                 let expected = self.clients[client].seen.get(test).and_then(|seen| seen.value).filter(|_| !*absent);
                 let expected = expected.map(|seen| self.tests.as_written(seen));
-                let write = self.tests.begin(client, KeyId(*test as u32), expected, (then, other), self.now_us);
+                let write = self.tests.begin(client, KeyId(*test as u32), expected, (then, other), within_us.is_none().then_some(self.now_us));
                 let write = TestWrite { test: self.key(*test), target: self.key(*target), ..write };
                 Operation::TestWrite { write: Box::new(write), dial: within(self.write_dial(), within_us) }
             }

@@ -30,7 +30,7 @@ impl Tests {
         test: KeyId,
         expected: Option<UniqueValue>,
         (then, otherwise): (UniqueValue, Option<UniqueValue>),
-        begun_us: u64,
+        begun_us: Option<u64>,
     ) -> TestWrite {
         self.under_way.insert(client, self.made.len());
         self.made.push(Record { test, expected, then, otherwise, begun_us, told: None });
