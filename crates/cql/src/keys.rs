@@ -114,10 +114,10 @@ impl Keys {
                 Err(_) => "there was no answer".to_owned(),
             };
             if Instant::now() + pause >= deadline {
-                let seconds = settings.read_timeout.as_secs_f32();
+                let seconds = begun.elapsed().as_secs_f32();
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    format!("cannot read a key in Cassandra, which was tried for {seconds} s: {why}"),
+                    format!("cannot read a key in Cassandra, which was tried for {seconds:.1} s: {why}"),
                 ));
             }
             tokio::time::sleep(pause).await;

@@ -351,15 +351,22 @@ fn remove_store(folder: &Path, elsewhere: &Cold) -> Result<(), String> {
     if !cold::is_elsewhere(folder) {
         return remove(folder);
     }
-    // Without a log it has nothing there.
-    let number = rheostat_storage::store_number(folder).map_err(|error| error.to_string())?;
-    let engines = elsewhere.engines(ColdConfig::Cassandra);
-    if let Some(number) = number
-        && let Err(error) =
-            engines.map_or_else(|| Err(io::Error::other("the configuration does not say where it is")), |engines| engines.delete(number))
-    {
-        let store = format!("{number:016x}");
-        tracing::warn!(store, %error, "a store that was split has rows in Cassandra still, which nobody needs: delete them by hand (docs/cassandra.md)");
+    let deleted = match rheostat_storage::store_number(folder) {
+        // Without a log it has nothing there.
+        Ok(None) => Ok(()),
+        Ok(Some(number)) => elsewhere
+            .engines(ColdConfig::Cassandra)
+            .map_or_else(
+                || Err("the configuration does not say where it is".to_owned()),
+                |engines| engines.delete(number).map_err(|error| error.to_string()),
+            )
+            .map_err(|why| format!("store {number:016x}: {why}")),
+        // One that a crash has left half made.
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(why) = deleted {
+        let folder = folder.display();
+        tracing::warn!(%folder, why, "a store that was split may have rows in Cassandra still, which nobody needs: delete them by hand (docs/cassandra.md)");
     }
     remove(folder)
 }

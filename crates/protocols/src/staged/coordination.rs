@@ -223,8 +223,8 @@ impl Staged {
         self.wanted.not_before_us = step.now.monotonic_us + patience_us / 4 + step.random.below(patience_us + 1);
     }
 
-    /// A ballot that no attempt has had: answers name nothing else. That this server joins its own attempt does not see to that: it does not where the cutoff is beyond its clock's limit, and its promise may be lost with
-    /// the process, while what it asked for is answered to the next one. So each process goes on from somewhere else.
+    /// A ballot that no attempt of this server has had: answers name it and nothing else, not even the instance. What was promised does not tell: the server does not join its own attempt where the cutoff is
+    /// beyond its clock's limit. Nor does the disk: a process may end before its own promise is there, and be answered after the next one has begun; so each counts from somewhere else.
     fn next_ballot<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) -> Ballot {
         if self.counted == 0 {
             self.counted = step.random.below(APART);
