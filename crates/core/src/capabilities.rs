@@ -36,6 +36,8 @@ pub struct Capabilities {
     /// A server's partition can be split into several: what is kept of the others, and carried by clients, holds for servers of parts; and so do the entries of its own log, as
     /// [`crate::protocol::Protocol::entry_within`] says.
     pub splits: bool,
+    /// A data center can come while the others serve, where nobody was or in the place of one that is lost: its servers are filled by the links, or become members of the group.
+    pub lets_in: bool,
 }
 
 impl Capabilities {
@@ -50,11 +52,12 @@ impl Capabilities {
         decides_tests: false,
         knows_the_past: false,
         splits: true,
+        lets_in: true,
     };
 
     /// Members that agree on each write, for as many as `reach` says.
     pub const fn agreed(reach: Reach) -> Capabilities {
-        Capabilities { members: reach, links: false, decides: Some(reach), timed: false, splits: false, ..Capabilities::LINKED }
+        Capabilities { members: reach, links: false, decides: Some(reach), timed: false, splits: false, lets_in: false, ..Capabilities::LINKED }
     }
 
     /// Whether several servers agree on what a partition keeps, by messages of the protocol itself.

@@ -215,6 +215,8 @@ pub struct Start {
     pub entries: Vec<(u64, Vec<u8>)>,
     /// What this server has promised to others is not known: the disk was lost ([`crate::replica::ReplicaConfig::refill`]), or is an older copy ([`crate::replica::ReplicaConfig::forget`]).
     pub lost: bool,
+    /// Data centers that nobody was in when the cluster was made, whether or not somebody is there now.
+    pub reserved: Vec<DcId>,
 }
 
 impl Start {

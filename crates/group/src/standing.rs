@@ -9,11 +9,12 @@
 //! - What an older copy has of the log is what a member that was away for long has: a beginning. Only who it was is given up.
 //! - A group in which all say that there is nothing yet (a new cluster, a new keyspace) begins with the first generation. Who has ever voted says otherwise.
 //! - Whoever was replaced and comes back is told, and its messages are for nobody.
+//! - A seat can be there before anybody is in it: in a data center that is to come. Whoever comes is nobody, and follows the seat's first generation, which never was. Nothing waits for it before it is a member.
 //! - In a group of two nothing is decided without both, and neither leads without the other. So whichever kept its disk has all that was decided, and the other one comes back as its old self: what it forgets, the first one
-//!   knows. (It could not be replaced: that needs both as well.)
+//!   knows. (It could not be replaced: that needs both as well.) Where more seats are to come, only the one that kept its disk knows that they are two, and says so.
 
 use crate::configuration::{Change, Configuration, NOBODY, generation_of, next_in_seat, seat_of};
-use crate::member::Member;
+use crate::member::{Member, is_change};
 use crate::message::RaftMessage;
 use rheostat_core::ids::Membership;
 use rheostat_core::planted::Planted;
@@ -79,8 +80,9 @@ pub enum Next {
 /// See the module.
 #[derive(Debug)]
 pub struct Standing {
-    /// The group's seats, and this server's.
+    /// The group's seats, those that a new group begins with, and this server's.
     seats: Vec<u64>,
+    first: Vec<u64>,
     seat: u64,
     /// Its number.
     me: u64,
@@ -101,18 +103,20 @@ pub struct Standing {
 pub type Stood = (u64, u64);
 
 impl Standing {
-    /// In `seat` of `seats`, as `stood` says; `lost`: with this life, as nobody.
-    pub fn new(seats: Vec<u64>, seat: u64, stood: Stood, lost: Option<u64>, planted: Planted) -> Standing {
+    /// In `seat` of `seats`, of which a new group begins with those in `first`, as `stood` says; `lost`: with this life, as nobody.
+    pub fn new((seats, first): (Vec<u64>, Vec<u64>), seat: u64, stood: Stood, lost: Option<u64>, planted: Planted) -> Standing {
+        let of_two = seats.len() <= 2 && first.contains(&seat);
         let (me, life) = match (stood, lost) {
             (_, Some(_)) if planted.is("members-lost-as-old-self") => (seat, 0),
             // Of two, the other one has all that was ever decided, and votes for nobody who has less.
-            ((0, life), Some(_)) if seats.len() <= 2 => (seat, life),
-            (stood, Some(_)) if seats.len() <= 2 => stood,
+            ((0, life), Some(_)) if of_two => (seat, life),
+            (stood, Some(_)) if of_two => stood,
             (_, Some(life)) => (NOBODY, life),
+            ((0, _), None) if !first.contains(&seat) => (NOBODY, 0),
             ((0, life), None) => (seat, life),
             ((number, life), None) => (number, life),
         };
-        Standing { seats, seat, me, life, follows: 0, blank: BTreeSet::new(), replaced: None, drained: false, drained_others: BTreeMap::new() }
+        Standing { seats, first, seat, me, life, follows: 0, blank: BTreeSet::new(), replaced: None, drained: false, drained_others: BTreeMap::new() }
     }
 
     /// What goes to disk.
@@ -251,14 +255,30 @@ impl Standing {
 
     fn hear_lost(&mut self, member: &mut Member, leads: bool, from_seat: u64, life: u64, follows: u64) -> Next {
         let blank = self.is_blank(member);
-        let holder = member.configuration().holder(from_seat).filter(|_| leads && self.takes_part());
-        let Some(number) = holder else { return Next::Answer(Word::Seat { life, number: 0, of: 0, blank }) };
-        let of = member.configuration().life_of(number);
+        let configuration = member.configuration();
+        let holder = configuration.holder(from_seat);
+        if let Some(number) = holder.filter(|number| self.is_of_two_with(member, *number)) {
+            return Next::Answer(Word::Seat { life, number, of: life, blank });
+        }
+        if !leads || !self.takes_part() {
+            return Next::Answer(Word::Seat { life, number: 0, of: 0, blank });
+        }
+        // Where nobody has been, the first generation is the one to follow.
+        let number = holder.unwrap_or(from_seat);
+        let of = configuration.life_of(number);
         if of != life && follows == number {
             member.propose_change(Change::Replace { old: number, new: next_in_seat(number), life });
             return Next::Nothing;
         }
         Next::Answer(Word::Seat { life, number, of, blank })
+    }
+
+    /// Whether this member and `other` are the whole group, of which more seats may be to come, and nothing in the log may have changed that: then everything that was decided is here.
+    fn is_of_two_with(&self, member: &Member, other: u64) -> bool {
+        let configuration = member.configuration();
+        let two = configuration.voters.len() == 2 && configuration.learners.is_empty() && !configuration.is_joint();
+        let both = two && [self.me, other].iter().all(|number| configuration.voters.contains(number)) && self.takes_part();
+        both && self.seats.len() > 2 && member.log().after(configuration.index).all(|entry| !is_change(entry))
     }
 
     /// Whether it has promised nothing to anybody, and has nothing.
@@ -284,7 +304,9 @@ impl Standing {
             true => self.blank.insert(from_seat),
             false => self.blank.remove(&from_seat),
         };
-        let all = self.follows == 0 && self.is_blank(member) && self.others().all(|seat| self.blank.contains(&seat));
+        let others = self.first.iter().filter(|seat| **seat != self.seat);
+        let all =
+            self.follows == 0 && self.is_blank(member) && self.first.contains(&self.seat) && others.into_iter().all(|seat| self.blank.contains(seat));
         if all { self.become_member(self.seat) } else { Next::Nothing }
     }
 

@@ -20,6 +20,9 @@ struct Server {
     random: Random,
 }
 
+/// All seats, and those that a new group begins with.
+type Seats = (Vec<u64>, Vec<u64>);
+
 /// What was on a disk.
 struct Disk {
     entries: Vec<(u64, Vec<u8>)>,
@@ -30,14 +33,14 @@ struct Disk {
 }
 
 impl Server {
-    fn new(seats: &[u64], seat: u64, lost: Option<u64>) -> Server {
+    fn new(seats: &Seats, seat: u64, lost: Option<u64>) -> Server {
         let disk =
-            Disk { entries: Vec::new(), configuration: Configuration::first(seats), kept: Kept::default(), stood: (0, 0), applied: Vec::new() };
+            Disk { entries: Vec::new(), configuration: Configuration::first(&seats.1), kept: Kept::default(), stood: (0, 0), applied: Vec::new() };
         Server::open(seats, seat, lost, disk)
     }
 
-    fn open(seats: &[u64], seat: u64, lost: Option<u64>, disk: Disk) -> Server {
-        let standing = Standing::new(seats.to_vec(), seat, disk.stood, lost, Planted::NONE);
+    fn open(seats: &Seats, seat: u64, lost: Option<u64>, disk: Disk) -> Server {
+        let standing = Standing::new(seats.clone(), seat, disk.stood, lost, Planted::NONE);
         let mut log = Log::new(disk.configuration, (0, 0), TimestampVector::new());
         for (index, bytes) in disk.entries {
             log.append(library_entry(index, LogEntry::from_bytes(&bytes).unwrap()));
@@ -87,17 +90,25 @@ enum Sent {
 /// A group in which every message arrives at once, but to and from who is down.
 struct Group {
     servers: Vec<Option<Server>>,
+    /// In how many seats it begins; nobody is in the others.
+    first: u64,
     sent: Vec<(u64, u64, Sent)>,
 }
 
 impl Group {
     fn new(count: u64) -> Group {
-        let seats: Vec<u64> = (1..=count).collect();
-        Group { servers: seats.iter().map(|seat| Some(Server::new(&seats, *seat, None))).collect(), sent: Vec::new() }
+        Group::with_free(count, 0)
     }
 
-    fn seats(&self) -> Vec<u64> {
-        (1..=self.servers.len() as u64).collect()
+    fn with_free(first: u64, free: u64) -> Group {
+        let mut group = Group { servers: (0..first + free).map(|_| None).collect(), first, sent: Vec::new() };
+        let seats = group.seats();
+        (1..=first).for_each(|seat| group.servers[seat as usize - 1] = Some(Server::new(&seats, seat, None)));
+        group
+    }
+
+    fn seats(&self) -> Seats {
+        ((1..=self.servers.len() as u64).collect(), (1..=self.first).collect())
     }
 
     fn at(&mut self, seat: u64) -> &mut Server {
@@ -251,6 +262,67 @@ fn a_member_that_lost_its_disk_is_replaced_by_one_that_catches_up_and_counts() {
 }
 
 #[test]
+fn who_comes_where_nobody_was_is_counted_and_a_free_seat_costs_no_majority() {
+    let mut group = Group::with_free(2, 2);
+    group.write("one");
+    group.lose(3, 70);
+    assert!(!group.counts(3) && group.at(3).standing.is_nobody());
+    group.tick(8);
+    assert!(group.counts(3), "{:?}", group.at(3).member.configuration());
+    assert_eq!((generation_of(group.at(3).standing.me()), texts(group.at(3))), (1, vec!["one".to_owned()]));
+    let configuration = group.led().member.configuration().clone();
+    assert!(configuration.voters.len() == 3 && configuration.learners.is_empty(), "{configuration:?}");
+    // Three are a majority with one away; and a disk that is lost is that of a member to be replaced.
+    let leader = group.led().seat;
+    let away = group.down(leader);
+    group.write("two");
+    group.up(leader, away);
+    group.tick(20);
+    group.lose(1, 71);
+    group.tick(40);
+    group.write("three");
+    group.tick(4);
+    assert!(group.counts(1) && generation_of(group.at(1).standing.me()) == 1);
+    (1..=3).for_each(|seat| assert_eq!(texts(group.at(seat)), ["one", "two", "three"], "{seat}"));
+}
+
+#[test]
+fn of_two_and_a_free_seat_a_lost_disk_comes_back_as_its_old_self() {
+    for leads in [false, true] {
+        let mut group = Group::with_free(2, 1);
+        group.write("one");
+        let leader = group.led().seat;
+        let lost = if leads { leader } else { 3 - leader };
+        group.lose(lost, 70);
+        assert!(group.at(lost).standing.is_nobody(), "where a seat is free, it cannot know that they are two");
+        group.tick(40);
+        group.write("two");
+        group.tick(4);
+        assert_eq!((group.at(lost).standing.me(), texts(group.at(lost))), (lost, vec!["one".to_owned(), "two".to_owned()]));
+        // Of three that have come to be, nobody is its old self.
+        group.lose(3, 71);
+        group.tick(8);
+        assert!(group.counts(3));
+        group.lose(lost, 72);
+        group.tick(40);
+        assert_eq!(generation_of(group.at(lost).standing.me()), 1);
+    }
+}
+
+#[test]
+fn in_a_free_seat_nobody_takes_a_group_without_a_beginning_for_its_own() {
+    let mut group = Group::with_free(2, 1);
+    // All of them say that there is nothing yet.
+    (1..=3).for_each(|seat| group.lose(seat, 70 + seat));
+    group.tick(1);
+    assert!(group.at(3).standing.is_nobody());
+    group.tick(40);
+    group.write("one");
+    group.tick(8);
+    assert!(group.counts(3) && generation_of(group.at(3).standing.me()) == 1 && group.at(1).standing.me() == 1);
+}
+
+#[test]
 fn two_lost_of_three_are_nobody_for_as_long_as_it_takes_and_two_of_five_are_replaced() {
     let mut group = Group::new(3);
     group.write("one");
@@ -330,14 +402,14 @@ fn whoever_was_replaced_is_told_and_counts_for_nothing() {
     let mut message = Message::default();
     message.set_msg_type(raft::eraftpb::MessageType::MsgHeartbeat);
     (message.from, message.to) = (leader, new);
-    assert!(matches!(standing.judge(&Configuration::first(&seats), leader, &RaftMessage::of(message).unwrap()), Verdict::Drop));
+    assert!(matches!(standing.judge(&Configuration::first(&seats.1), leader, &RaftMessage::of(message).unwrap()), Verdict::Drop));
     assert!(standing.replaced().is_some());
 }
 
 #[test]
 fn a_message_from_elsewhere_than_its_sender_says_is_dropped() {
     let seats = [1, 2, 3];
-    let mut standing = Standing::new(seats.to_vec(), 1, (0, 0), None, Planted::NONE);
+    let mut standing = Standing::new((seats.to_vec(), seats.to_vec()), 1, (0, 0), None, Planted::NONE);
     for (from, to) in [(2, 1), (2, 2), (3, 1), (2, u64::MAX), (u64::MAX, 1)] {
         let mut message = Message::default();
         message.set_msg_type(raft::eraftpb::MessageType::MsgHeartbeat);
@@ -379,10 +451,10 @@ fn an_old_word_replaces_nobody() {
 
 #[test]
 fn a_group_in_which_nobody_has_anything_begins_and_one_that_has_voted_does_not() {
-    let seats = [1, 2, 3];
-    let mut group = Group { servers: seats.iter().map(|seat| Some(Server::new(&seats, *seat, Some(70 + seat)))).collect(), sent: Vec::new() };
+    let mut group = Group::new(3);
+    (1..=3).for_each(|seat| group.lose(seat, 70 + seat));
     group.write("one");
-    for seat in seats {
+    for seat in 1..=3 {
         assert_eq!(group.at(seat).standing.me(), seat, "the first generation");
     }
     // Two are new, and the third is of that group: it is a member, and they are not.
@@ -391,7 +463,9 @@ fn a_group_in_which_nobody_has_anything_begins_and_one_that_has_voted_does_not()
     group.tick(100);
     assert!(group.at(1).standing.is_nobody() && group.at(2).standing.is_nobody() && !group.at(3).standing.is_nobody());
     // One of them is down: nobody knows what it has.
-    let mut group = Group { servers: vec![Some(Server::new(&seats, 1, Some(71))), Some(Server::new(&seats, 2, Some(72))), None], sent: Vec::new() };
+    let mut group = Group::new(3);
+    (1..=2).for_each(|seat| group.lose(seat, 70 + seat));
+    group.down(3);
     group.tick(100);
     assert!(group.at(1).standing.is_nobody() && group.at(2).standing.is_nobody());
 }
@@ -415,8 +489,8 @@ fn an_older_copy_of_a_disk_comes_back_as_somebody_else_with_what_it_has() {
     assert_eq!(texts(group.at(old)), ["one", "two"]);
 }
 
-fn seats_of(count: u64) -> Vec<u64> {
-    (1..=count).collect()
+fn seats_of(count: u64) -> Seats {
+    ((1..=count).collect(), (1..=count).collect())
 }
 
 #[test]
@@ -469,7 +543,7 @@ fn a_restart_knows_what_its_log_shows_to_be_committed() {
     let seats = group.seats();
     // Nothing of what was applied is on disk.
     let kept = Kept { applied: 0, ..disk.kept };
-    let server = Server::open(&seats, other, None, Disk { configuration: Configuration::first(&seats), kept, applied: Vec::new(), ..disk });
+    let server = Server::open(&seats, other, None, Disk { configuration: Configuration::first(&seats.1), kept, applied: Vec::new(), ..disk });
     assert_eq!(server.member.raft.raft_log.committed, changes[1]);
 }
 

@@ -208,13 +208,16 @@ const REPLACED: &str = "another member was put in its place when its disk was ta
 const NOBODY: &str = "it was started with accept_lost_writes and is no member of its group before a majority of the members that kept their disks agrees on a new one in its place; if fewer are left, their disks are needed; if no disk \
     was lost, take the setting out and start again";
 
+/// The same, in a data center that is let in.
+const NOT_YET: &str = "it is no member of its group before its data center is let in (rheostat ctl dc add) and a majority of the members agrees";
+
 /// Of one that catches up.
-const LEARNER: &str =
-    "it is a new member in the place of one that lost its disk, and takes from the others what they have; it is counted when it has caught up";
+const LEARNER: &str = "it is a new member of its group, and takes from the others what they have; it is counted when it has caught up";
 
 /// Why this node cannot serve all that it owns; empty when it can.
 fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     let owned = owned(router.shared());
+    let comes = router.shared().lives.own().is_some_and(|life| life.generation() > 0);
     let mut reasons = Vec::new();
     if status.disk_full {
         reasons.push(FULL.to_owned());
@@ -229,10 +232,10 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
             .status
             .failed
             .as_deref()
-            .or(replica.status.filling.then_some("it has lost what it had, and the other data centers are sending it again"))
             .or(shows("member_was_replaced", 1.0).then_some(REPLACED))
-            .or(shows("member_is_nobody", 1.0).then_some(NOBODY))
+            .or(shows("member_is_nobody", 1.0).then_some(if comes { NOT_YET } else { NOBODY }))
             .or(shows("member_is_learner", 1.0).then_some(LEARNER))
+            .or(replica.status.filling.then_some("it has lost what it had, and the other data centers are sending it again"))
             .or(shows("leader_known", 0.0).then_some("its group has no leader: a majority of its members is out of reach, or is choosing one"));
         if let Some(why) = why {
             let keyspace = router.keyspace(replica.keyspace).map_or("?", |keyspace| &keyspace.name);

@@ -89,9 +89,9 @@ impl Standing {
     }
 }
 
-/// Why no data center can be let in where there is a keyspace of a protocol that can do so, with this durability, as words that follow the keyspace's name; `None`: it can.
+/// Why no data center can be let in where there is a keyspace of a protocol that can do this, with this durability, as words that follow the keyspace's name; `None`: it can.
 pub(crate) fn lets_nobody_in(can: &Capabilities, durability: Durability, protocol: &str) -> Option<String> {
-    match can.links {
+    match can.lets_in {
         true if durability == Durability::Memory => Some("keeps nothing on disk".into()),
         true => None,
         false => Some(format!("runs protocol {protocol}, in which a data center cannot be added yet")),

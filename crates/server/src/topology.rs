@@ -213,7 +213,8 @@ impl Topology {
 
     /// How many servers agree with each other; 0 where each stands alone.
     pub(crate) fn group_size(&self, keyspace: KeyspaceId) -> usize {
-        self.group(keyspace, ServerId::new(self.here, PartitionId(0))).count()
+        // In a data center that is to come there is nobody yet.
+        self.group(keyspace, ServerId::new(self.here, PartitionId(0))).filter(|server| !self.reserved.contains(&server.dc)).count()
     }
 
     /// Whether a server of `keyspace` moves with its files: it stands alone, or too few agree with it to make a new one of what they have.

@@ -308,7 +308,7 @@ impl World<'_> {
             let counts = |name: &str| gauges.iter().any(|(gauge, value)| *gauge == name && *value == 0.0);
             other.wiped && other.id != id && !(counts("member_is_nobody") && counts("member_is_learner"))
         };
-        let seats = self.servers.iter().filter(of_group).count();
+        let seats = self.servers.iter().filter(of_group).filter(|other| !self.plan.reserved().any(|dc| dc == other.id.dc)).count();
         let away = self.servers.iter().filter(of_group).filter(is_away).count();
         // Until the others know that one which came back is counted, they count on the one whose disk is lost now.
         let applied = |other: &crate::world::Server| {

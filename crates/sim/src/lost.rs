@@ -1,5 +1,5 @@
 //! An operator who says that a data center is lost for ever, as `rheostat ctl dc lost` does it: first that nobody hears it any more; and when all that are left have the same of it, up to where that is. And who lets
-//! another one in, in its place or in one that was free from the beginning, as `rheostat ctl dc add` does it: first everybody knows of it, then it may begin.
+//! another one in, in its place or in one that was free from the beginning, as `rheostat ctl dc add` does it: first each of the others learns of it, then it may begin.
 
 use crate::marks;
 use crate::world::{Event, ServerIndex, World};
@@ -33,8 +33,8 @@ enum Arrival {
     Expected,
     /// Its servers have been started.
     Started,
-    /// All others know of it.
-    Known,
+    /// Those in data centers before this one know of it.
+    Known(DcId),
     /// It may begin.
     Open,
 }
@@ -51,7 +51,9 @@ impl World<'_> {
     pub(crate) fn say_lost(&mut self, dc: DcId) {
         if self.lost.iter().all(|lost| lost.dc != dc) {
             self.trace.line(crate::trace::TraceLevel::Story, self.now_us, "operator", || format!("says that data center {dc} is lost"));
-            let ends = vec![None; usize::from(self.plan.partitions)];
+            // What a group has decided is its own, wherever it was written.
+            let end = crate::node::can(&self.plan.protocol).agrees().then_some(Timestamp::ZERO);
+            let ends = vec![end; usize::from(self.plan.partitions)];
             self.lost.push(Lost { dc, told: false, ends, arrival: Arrival::None });
             self.schedule(self.now_us, Event::Operator);
         }
@@ -113,8 +115,9 @@ impl World<'_> {
                 self.arrive(dc);
                 Arrival::Started
             }
-            Arrival::Started => Arrival::Known,
-            Arrival::Known => {
+            Arrival::Started => Arrival::Known(DcId(1)),
+            Arrival::Known(next) if next.0 < self.plan.data_centers => Arrival::Known(DcId(next.0 + 1)),
+            Arrival::Known(_) => {
                 self.marks.see(marks::LET_IN);
                 Arrival::Open
             }
@@ -169,15 +172,16 @@ impl World<'_> {
     pub(crate) fn tell_lost(&mut self, server: ServerIndex) {
         for place in 0..self.lost.len() {
             let now = self.servers[server].clock.read(self.now_us);
-            let partition = usize::from(self.servers[server].id.partition.0);
+            let ServerId { dc: here, partition, .. } = self.servers[server].id;
+            let partition = usize::from(partition.0);
             let Lost { dc, arrival, ref ends, .. } = self.lost[place];
             let end = ends[partition];
             let mut out = std::mem::take(&mut self.outbox);
             let Some(node) = &mut self.servers[server].node else { return };
             match arrival {
-                Arrival::None | Arrival::Expected | Arrival::Started => node.server().lose(now, dc, end, &mut out),
-                Arrival::Known => node.server().admit(now, dc, GENERATION, false, &mut out),
+                Arrival::Known(next) if here < next => node.server().admit(now, dc, GENERATION, false, &mut out),
                 Arrival::Open => node.server().admit(now, dc, GENERATION, true, &mut out),
+                _ => node.server().lose(now, dc, end, &mut out),
             }
             node.server().end_round(now, &mut out);
             node.server().write_through();
@@ -200,6 +204,9 @@ impl World<'_> {
 
     /// Whether `version`, of a key of `partition`, was lost with the data center that it was written in.
     pub(crate) fn died_with(&self, version: &VersionId, partition: PartitionId) -> bool {
+        if crate::node::can(&self.plan.protocol).agrees() {
+            return false;
+        }
         let server = self.index(ServerId::new(version.origin, partition));
         self.end_of(version.origin, partition).is_some_and(|end| version.written > end && version.written <= self.servers[server].last_word)
     }

@@ -505,10 +505,10 @@ impl Plan {
             }
             if let FaultKind::Death { dc } = fault.kind {
                 let replaced = self.faults.iter().any(|other| other.kind == FaultKind::Arrival { dc });
-                if self.is_grouped() || !self.counters.is_empty() && !replaced {
-                    return Err(
-                        "a data center dies only where each server of it stands alone, and with counters only where another one has its place".into(),
-                    );
+                let can = crate::node::can(&self.protocol);
+                let alone = !self.is_grouped() || can.agrees() && can.lets_in && replaced;
+                if !alone || !self.counters.is_empty() && !replaced {
+                    return Err("a data center dies only where each server of it stands alone; where it is of a group, and with counters, only if another one has its place".into());
                 }
             }
             if let FaultKind::Arrival { dc } = fault.kind {
@@ -522,9 +522,9 @@ impl Plan {
             if let FaultKind::Reserved { dc } = fault.kind {
                 let others = |dc: &DcId| !self.faults.iter().any(|other| other.kind == FaultKind::Reserved { dc: *dc });
                 let dies = self.faults.iter().any(|other| other.kind == FaultKind::Death { dc });
-                if fault.until_us > 0 || dies || crate::node::can(&self.protocol).agrees() || !(0..self.data_centers).map(DcId).any(|dc| others(&dc))
+                if fault.until_us > 0 || dies || !crate::node::can(&self.protocol).lets_in || !(0..self.data_centers).map(DcId).any(|dc| others(&dc))
                 {
-                    return Err("a place is free from the beginning, not all are, nobody dies there, and each server of a data center is known to its own only".into());
+                    return Err("a place is free from the beginning, not all are, nobody dies there, and the protocol lets data centers in".into());
                 }
             }
             if matches!(fault.kind, FaultKind::Split { .. }) && self.split_from == 0 {

@@ -630,6 +630,7 @@ fn config_of(plan: &Plan, planted: Planted, place: Place, incarnation: u32) -> R
         )
         .state(),
         planted,
+        reserved: plan.reserved().collect(),
         ..ReplicaConfig::new(place, KeyspaceId(0))
     }
 }

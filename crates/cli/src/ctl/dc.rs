@@ -354,11 +354,8 @@ async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, no
     let others = statuses(&left).await?;
     let generation = generation_of(name, topology, &others)?;
     same_nodes(name, &others)?;
-    if let Some(keyspace) = topology.keyspaces.iter().find(|keyspace| is_group(keyspace)) {
-        return Err(format!(
-            "keyspace {} runs protocol {}, in which a data center cannot be added yet: back up, and restore into a new cluster",
-            keyspace.name, keyspace.protocol
-        ));
+    if let Some(keyspace) = topology.keyspaces.iter().find(|keyspace| !keyspace.lets_nobody_in.is_empty()) {
+        return Err(format!("keyspace {} {}: back up, and restore into a new cluster", keyspace.name, keyspace.lets_nobody_in));
     }
     let found: Vec<Result<u32, String>> =
         status_of_all(&new).await.into_iter().map(|answer| answer.map(|status| status.generation).map_err(|error| plain(&error))).collect();
@@ -383,12 +380,15 @@ async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, no
         tell_added(name, generation, open, &left).await?;
     }
     // Not every data center holds everything in every protocol.
-    let linked: BTreeSet<Place> = look(name, topology, &others)?.into_keys().collect();
-    let places = linked.len();
+    let mut due: BTreeSet<Place> = look(name, topology, &others)?.into_keys().collect();
+    for keyspace in topology.keyspaces.iter().filter(|keyspace| is_group(keyspace)) {
+        due.extend((0..topology.partitions).map(|partition| (keyspace.name.clone(), partition)));
+    }
+    let places = due.len();
     let mut told = None;
     loop {
         let answers = status_of_all(&new).await;
-        let (filled, keys) = filled(&linked, &answers);
+        let (filled, keys) = filled(&due, &answers);
         if filled >= places && answers.iter().all(Result::is_ok) {
             break;
         }
@@ -453,16 +453,16 @@ fn same_nodes(name: &str, others: &[v1::StatusResponse]) -> Result<(), Failure> 
     }
 }
 
-/// In how many of `linked` the servers have everything, and how many keys there are.
-fn filled(linked: &BTreeSet<Place>, answers: &[Result<v1::StatusResponse, rheostat_client::Error>]) -> (usize, u64) {
+/// In how many of the places that are `due` the servers have everything, and how many keys there are.
+fn filled(due: &BTreeSet<Place>, answers: &[Result<v1::StatusResponse, rheostat_client::Error>]) -> (usize, u64) {
     let (mut places, mut keys) = (BTreeMap::<(&str, u32), bool>::new(), 0);
-    for replica in answers.iter().flatten().flat_map(|status| &status.replicas).filter(|replica| !replica.links.is_empty()) {
+    for replica in answers.iter().flatten().flat_map(|status| &status.replicas) {
         let whole = places.entry((&replica.keyspace, replica.partition)).or_insert(true);
         *whole &= !replica.filling && replica.failed.is_empty();
         keys += replica.keys;
     }
     let is_whole = |(keyspace, partition): &&Place| places.get(&(keyspace.as_str(), *partition)) == Some(&true);
-    (linked.iter().filter(is_whole).count(), keys)
+    (due.iter().filter(is_whole).count(), keys)
 }
 
 /// Says what letting another one in takes.

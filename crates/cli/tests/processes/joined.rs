@@ -9,10 +9,10 @@ use rheostat_server::config::Limits;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const KEYSPACES: [&str; 5] = ["posts", "times", "carts", "checked", "plain"];
+const KEYSPACES: [&str; 6] = ["posts", "times", "carts", "checked", "plain", "accounts"];
 
 fn description() -> Description {
-    let protocols = ["causal", "gentlerain", "quorum", "cops", "eventual"];
+    let protocols = ["causal", "gentlerain", "quorum", "cops", "eventual", "strong"];
     let keyspaces = KEYSPACES.iter().zip(protocols).map(|(name, protocol)| keyspace(name, protocol)).collect();
     // A place is free when all clocks have passed what the lost one may have written.
     let limits = Limits { max_ahead_ms: 10_000, ..Limits::default() };
@@ -285,6 +285,10 @@ async fn a_cluster_gets_one_more_data_center_than_it_was_made_with() {
     let [a, c] = [connect(at).await, connect(&nodes.nodes[2].address(nodes.nodes[2].ports.grpc)).await];
     until("c writes", async || c.session("posts").put("again", "1").await.is_ok()).await;
     has(&a, "after restarts", "posts", "again", "1").await;
+    // Some led a group, whose members choose another one.
+    for key in 0..8 {
+        until("the groups go on", async || c.session("accounts").put(format!("again {key}"), "1").await.is_ok()).await;
+    }
     taken_out(at, &nodes_log_of(folder.path(), "c-1"), (&a, &b, &c)).await;
     nodes.kill(1);
     let file = folder.path().join("b-1/node.toml");

@@ -4,8 +4,8 @@
 //! to there knows that the data center has written nothing else, now and ever, which is what a heartbeat of it would say: so that is what the protocol is told, as often as this server says it of itself.
 //! No protocol knows of lost data centers.
 //!
-//! Another data center can have the place of a lost one. Its stream is the same stream, gone on with: its servers are filled with what was written there, as after the loss of a disk ([`super::refill`]), and
-//! with all else, while the others go on saying that nothing more is written. When one has everything, it asks each of the others to stop that ([`LinkFrame::Begins`]), and they say where they have stopped
+//! Another data center can have the place of a lost one. First everybody counts it: logs and deletions are kept for it. Then it is sent what there is; else who does not know of it yet could forget a deletion
+//! of what somebody else has sent. Its stream is the same stream, gone on with: its servers are filled with what was written there, as after the loss of a disk ([`super::refill`]), and with all else, while the others go on saying that nothing more is written. When one has everything, it asks each of the others to stop that ([`LinkFrame::Begins`]), and they say where they have stopped
 //! ([`LinkFrame::Opened`]). It begins above all of these. So no timestamp is given twice, none is given that somebody has said would not be, and nobody's stable vector stands still for longer than a question
 //! and its answer take.
 
@@ -52,8 +52,15 @@ impl Fate {
 pub(super) struct Admission {
     /// How many have had it before.
     generation: u32,
-    /// Its servers may begin.
+    /// Everybody knows of it: it is sent what is here, and its servers may begin.
     open: bool,
+}
+
+impl Admission {
+    /// Another one is to come, and not everybody is known to count it yet.
+    pub(super) fn is_expected(self) -> bool {
+        self.generation > 0 && !self.open
+    }
 }
 
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
@@ -88,7 +95,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    /// What is here is sent to the data center that has the place of `dc`, from the beginning, and waited for.
+    /// The data center that has the place of `dc` is waited for: what it lacks is kept. When everybody does, what is here is sent to it from the beginning.
     fn let_in(&mut self, dc: DcId) {
         let fate = self.peers.fates[dc.index()];
         self.peers.fates[dc.index()] = match fate {
@@ -113,10 +120,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.peers.fates[dc.index()] != Fate::Member {
             return;
         }
-        let to = self.peer(dc);
+        // What it said before a loss of power is not in what it knows to be here, but below its clock.
+        let (to, said) = (self.peer(dc), self.clock.last());
         if let Some((_, receiver)) = self.peers.get(dc) {
             receiver.reconnected();
-            out.frames.push((to, LinkFrame::<P::Meta>::Opened { upto: receiver.received() }.to_bytes()));
+            out.frames.push((to, LinkFrame::<P::Meta>::Opened { upto: receiver.received().max(said) }.to_bytes()));
         }
     }
 

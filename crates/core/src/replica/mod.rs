@@ -84,6 +84,7 @@ pub const PLANTED: &[&str] = &[
     "rollback-begun-again",
     "rollback-by-two",
     "stream-ended-before-it-is-here",
+    "own-deletions-forgotten-early",
     "joined-by-the-first-answer",
     "joined-reads-before-it-is-filled",
     "nothing-written-after-it-has-begun",
@@ -147,6 +148,8 @@ pub struct ReplicaConfig {
     pub refill: bool,
     /// The data center has the place of one that was lost ([`PartitionServer::admit`]): with `refill`, it writes nothing before every other one says that it takes it.
     pub joins: bool,
+    /// Data centers that nobody was in when the cluster was made: a group over all data centers begins without them. They stay here when somebody has come.
+    pub reserved: Vec<DcId>,
     /// Whatever the store says, this server does not rely on what it knows of its own promises: an older copy of a disk may be in the place of one that was lost. In a group it comes back as a new member.
     pub forget: bool,
     /// In a group: the server's seat was another node's before. A store in which nothing is yet is then not the first member's, and the server comes as a new member. Of no effect once it is one.
@@ -184,6 +187,7 @@ impl ReplicaConfig {
             boot: None,
             refill: false,
             joins: false,
+            reserved: Vec::new(),
             forget: false,
             moved: false,
             group: GroupConfig::default(),
@@ -614,7 +618,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         // One in memory may have had much, before a restart.
         let begins = is_new && config.durability != Durability::Memory && !(config.refill || config.joins || config.forget || config.moved);
         let lost = config.forget || (config.refill || config.moved) && saved.protocol.is_none() && recovered.entries.is_empty();
-        let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries, lost };
+        let start = Start { received, state: saved.protocol.clone(), entries: recovered.entries, lost, reserved: config.reserved.clone() };
         P::readable(&start)?;
         Ok(Replica {
             clock: Hlc::new(floor, config.max_ahead_ms),

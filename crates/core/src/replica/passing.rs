@@ -99,6 +99,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.journal.counters.frames_refused += 1;
             return;
         }
+        if self.peers.is_expected(to) {
+            return;
+        }
         if self.clock.check(now.physical_ms, received).is_err() {
             self.journal.counters.batches_too_far_ahead += 1;
             return;
@@ -152,10 +155,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         needs
     }
 
-    /// Up to where every data center has the updates of each other one on disk; and of this one, where only the chains have them.
+    /// Up to where every data center has the updates of each other one on disk, and of this one: who asks anew ([`Replica::has_lost`]) is sent from the chains what the
+    /// log has too, and must find the deletions there that it has not got.
     pub(super) fn held_everywhere(&self) -> Timestamp {
         let own = self.peers.living().map(|(_, sender, _)| sender.acknowledged()).min();
-        let own = own.filter(|_| self.journal.saved.refilled.is_some()).unwrap_or(Timestamp::MAX);
+        let own = own.filter(|_| !self.config.planted.is("own-deletions-forgotten-early")).unwrap_or(Timestamp::MAX);
         self.peers.everywhere().min(own)
     }
 

@@ -6,7 +6,7 @@ use super::passing::Remembered;
 use super::refill::{Refill, Refilling};
 use super::{LinkStatus, Outbox, Replica};
 use crate::dial::Level;
-use crate::ids::{Now, Place, ServerId};
+use crate::ids::{Membership, Now, Place, ServerId};
 use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
 use crate::protocol::Protocol;
 use crate::store::{Durability, Position, Store};
@@ -82,6 +82,11 @@ impl Peers {
 
     pub(super) fn is_lost(&self, dc: DcId) -> bool {
         self.fates.get(dc.index()).is_some_and(|fate| fate.is_lost())
+    }
+
+    /// Whether `dc` is to come, and nothing is sent to it yet, since somebody may not count it.
+    pub(super) fn is_expected(&self, dc: DcId) -> bool {
+        self.admissions.get(dc.index()).is_some_and(|admission| admission.is_expected())
     }
 
     pub(super) fn get(&mut self, dc: DcId) -> Option<&mut (LinkSender, LinkReceiver)> {
@@ -209,6 +214,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// The same, where readers rely on more than that they are told what is here. Until it has all, reads here are refused, and so are messages from other partitions, whose transactions would read it.
     pub(super) fn is_filling(&self) -> bool {
         P::LEVEL != Level::Eventual && self.comes_in_parts()
+    }
+
+    /// Whether this server is no member of its group that is counted, or not yet.
+    pub(super) fn is_not_counted(&self) -> bool {
+        matches!(self.protocol.membership(), Some(Membership::Nobody | Membership::Learns(_)))
     }
 
     /// Whether this server lacks some of what it once had: then no bound is known of the staleness of what is here, since it lacks what newer versions have replaced, and may lack those.
@@ -453,6 +463,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 && let Some(durable) = receiver.acknowledge_due(now.monotonic_us, planted)
             {
                 out.frames.push((to, LinkFrame::<P::Meta>::Acknowledge { durable, holds: self.peers.holds_for(dc) }.to_bytes()));
+            }
+            if self.peers.is_expected(dc) {
+                continue;
             }
             while let Some(after) = self.peers.get(dc).and_then(|(sender, _)| sender.cursor()) {
                 // Links that stand at the same place share one encoding.

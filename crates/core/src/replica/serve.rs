@@ -632,7 +632,7 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
             counters: self.journal.counters,
             gauges,
             bounded: self.protocol.bounded(),
-            filling: self.is_filling() || self.is_refilling() || P::Cut::SIBLINGS && self.peers.lack(),
+            filling: self.is_filling() || self.is_refilling() || P::Cut::SIBLINGS && self.peers.lack() || self.is_not_counted(),
             failed: self.journal.failed.clone(),
         }
     }

@@ -229,7 +229,7 @@ impl<F: Seat> Replicas<F> {
         let mut random = Random::new(config.seed ^ 0x5EA7_0F00_0000_0001);
         let is_new = found.state.is_none() && found.entries.is_empty() && found.newest.iter().all(|newest| *newest == Timestamp::ZERO);
         let lost = (config.forget || (config.refill || config.moved) && is_new).then(|| random.next_u64() | 1);
-        let standing = Standing::new(seats.clone(), seat_at(config.place.server.replica), ahead.saved.stood, lost, config.planted);
+        let standing = Standing::new((seats.clone(), seats.clone()), seat_at(config.place.server.replica), ahead.saved.stood, lost, config.planted);
         let kept = ahead.saved.configuration.clone().filter(|_| !config.planted.is("members-configuration-not-kept"));
         let mut log = Log::new(kept.unwrap_or_else(|| Configuration::first(&seats)), ahead.saved.base, TimestampVector::new());
         for (index, entry) in found.entries {

@@ -127,7 +127,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Member `me` of a group in these seats. Errors: the library's, about the configuration.
+    /// Member `me` of a group that begins in these seats. Errors: the library's, about the configuration.
     pub(super) fn new(me: u64, seats: &[u64], election_ticks: usize, saved: Saved, entries: Vec<(u64, LogEntry)>) -> Result<Group, String> {
         let configuration = saved.configuration.clone().unwrap_or_else(|| Configuration::first(seats));
         let mut log = Log::new(configuration, saved.base, saved.stable.clone());
@@ -460,7 +460,7 @@ impl<W: Scope> Replicated<W> {
                 // Nothing was promised as that one, and nothing was applied since the start. What it says waits for the disk.
                 let saved = Saved { stood: self.standing.stood(), vote: 0, ..self.group.saved.clone() };
                 let entries = self.group.log().after(0).map(|entry| (entry.index, LogEntry::of(entry))).collect();
-                if let Ok(group) = Group::new(number, &self.seats, self.election_ticks, saved, entries) {
+                if let Ok(group) = Group::new(number, &self.first, self.election_ticks, saved, entries) {
                     self.group = group;
                     self.save(step);
                 }

@@ -152,8 +152,9 @@ pub struct Replicated<W: Scope> {
     pub(super) options: SessionOptions,
     pub(super) planted: Planted,
     pub(super) election_ticks: usize,
-    /// The seats of its group.
+    /// The seats of its group, and those of them that a new group begins with: nobody is in the others yet, or was at first.
     pub(super) seats: Vec<u64>,
+    pub(super) first: Vec<u64>,
     /// Who this replica is in it.
     pub(super) standing: Standing,
     pub(super) group: Group,
@@ -267,7 +268,7 @@ impl<W: Scope> Protocol for Replicated<W> {
     const NAME: &'static str = W::NAME;
     const SUMMARY: &'static str = W::SUMMARY;
     const LEVEL: Level = W::LEVEL;
-    const CAN: Capabilities = Capabilities { splits: true, ..Capabilities::agreed(W::REACH) };
+    const CAN: Capabilities = Capabilities { splits: true, lets_in: matches!(W::REACH, Reach::Everywhere), ..Capabilities::agreed(W::REACH) };
     const CARD: Card = W::CARD;
     const GAUGES: &'static [&'static [Gauge]] = &[GAUGES, gauges::STANDING];
     const PLANTED: &'static [&'static str] = W::PLANTED;
@@ -310,7 +311,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             _ => vec![here.dc],
         };
         let seats: Vec<u64> = data_centers.iter().flat_map(|dc| (0..place.replicas).map(|replica| seat(*dc, replica))).collect();
-        let standing = Standing::new(seats.clone(), seat(here.dc, here.replica), Default::default(), None, planted);
+        let standing = Standing::new((seats.clone(), seats.clone()), seat(here.dc, here.replica), Default::default(), None, planted);
         Ok(Replicated {
             group: Group::new(standing.me(), &seats, election_ticks, Saved::default(), Vec::new())?,
             receivers: (0..place.data_centers).map(|_| None).collect(),
@@ -318,6 +319,7 @@ impl<W: Scope> Protocol for Replicated<W> {
             options,
             planted,
             election_ticks,
+            first: seats.clone(),
             seats,
             standing,
             stable: TimestampVector::new(),
@@ -362,7 +364,10 @@ impl<W: Scope> Protocol for Replicated<W> {
         let mut saved: Saved = start.saved().ok().flatten().unwrap_or_default();
         let here = self.place.server;
         let lost = start.lost.then(|| step.random.next_u64() | 1);
-        self.standing = Standing::new(self.seats.clone(), seat(here.dc, here.replica), saved.stood, lost, self.planted);
+        if W::REACH == Reach::Everywhere {
+            self.first = self.seats.iter().copied().filter(|seat| !start.reserved.contains(&self.server_of(*seat).dc)).collect();
+        }
+        self.standing = Standing::new((self.seats.clone(), self.first.clone()), seat(here.dc, here.replica), saved.stood, lost, self.planted);
         if self.planted.is("members-configuration-not-kept") {
             saved.configuration = None;
         }
@@ -380,7 +385,7 @@ impl<W: Scope> Protocol for Replicated<W> {
         // The requests of before the restart have other clients' numbers; these begin above them in all likelihood, and their clients are gone.
         self.next_request = step.random.next_u64() >> 16;
         self.reads.start(step.random.next_u64() >> 16);
-        if let Ok(group) = Group::new(self.standing.me(), &self.seats, self.election_ticks, saved, entries) {
+        if let Ok(group) = Group::new(self.standing.me(), &self.first, self.election_ticks, saved, entries) {
             self.group = group;
         }
         if self.seats.len() == 1 {
@@ -473,11 +478,9 @@ impl<W: Scope> Protocol for Replicated<W> {
 
     fn convene<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         // A group over all data centers has its first leader in any of them, by partition.
-        let dc = match W::REACH {
-            Reach::Everywhere => DcId((self.place.server.partition.0 % u16::from(self.place.data_centers)) as u8),
-            _ => self.place.dc(),
-        };
-        if self.standing.takes_part() && self.may_lead(step) && rheostat_group::convene(&mut self.group.node, self.standing.me(), seat(dc, 0)) {
+        let heads: Vec<u64> = self.first.iter().copied().filter(|seat| self.server_of(*seat).replica == 0).collect();
+        let Some(head) = heads.get(usize::from(self.place.server.partition.0) % heads.len().max(1)) else { return };
+        if self.standing.takes_part() && self.may_lead(step) && rheostat_group::convene(&mut self.group.node, self.standing.me(), *head) {
             self.pump(step);
         }
     }

@@ -102,7 +102,9 @@ impl<W: Scope> Replicated<W> {
         if pages.asked_us > 0 && now_us < pages.asked_us + limit_us {
             return;
         }
-        if pages.asked_us > 0 && self.group.leader().is_some_and(|leader| leader != pages.leader) {
+        // One that leads again since a restart knows of no snapshot that it has told of before.
+        let told = (pages.leader, pages.message.term());
+        if pages.asked_us > 0 && self.group.leader().is_some_and(|leader| (leader, self.group.node.raft.term) != told) {
             self.pages = None;
             return;
         }

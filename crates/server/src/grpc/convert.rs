@@ -216,6 +216,7 @@ pub(crate) fn topology(router: &Router) -> v1::TopologyResponse {
             Reach::Everywhere => v1::Span::Everywhere,
         }
         .into(),
+        lets_nobody_in: crate::lost::lets_nobody_in(&keyspace.can, keyspace.durability, keyspace.protocol).unwrap_or_default(),
     });
     v1::TopologyResponse {
         cluster: topology.cluster.clone(),

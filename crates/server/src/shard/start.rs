@@ -185,6 +185,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         boot: shared.clocks.boot(),
         refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(|life| life.replaces() || life.generation() > 0),
         joins: shared.lives.own().is_some_and(|life| life.generation() > 0),
+        reserved: topology.reserved.clone(),
         forget: shared.config.accept_lost_writes,
         moved: shared.seats.of((id, server)).0 > 0,
         // Different at each server and each start: what the protocol draws must not repeat.

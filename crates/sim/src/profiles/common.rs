@@ -51,6 +51,11 @@ pub(super) fn ends(plan: &Plan, most: u32, random: &mut Random) -> Ends {
 
 /// Whether a data center can die and be given up: each server of it stands alone, and others have everything too.
 pub(super) fn can_die(plan: &Plan) -> bool {
+    can_come(plan) && !node::can(&plan.protocol).agrees()
+}
+
+/// Whether another one can come: others have everything too.
+pub(super) fn can_come(plan: &Plan) -> bool {
     let held_by_all = (0..plan.partitions).map(PartitionId).all(|partition| {
         let place = Place {
             server: ServerId::new(DcId(0), partition),
@@ -61,7 +66,7 @@ pub(super) fn can_die(plan: &Plan) -> bool {
         };
         node::holders(&plan.protocol, &plan.options, place).is_ok_and(|holders| holders.len() == usize::from(plan.data_centers))
     });
-    held_by_all && plan.data_centers > 1 && !node::can(&plan.protocol).agrees()
+    held_by_all && plan.data_centers > 1 && node::can(&plan.protocol).lets_in
 }
 
 /// Any three data centers, if a data center can be out of reach for some of the others.

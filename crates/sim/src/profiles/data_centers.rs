@@ -1,6 +1,6 @@
 //! Data centers that die and are given up, and others that come.
 
-use super::common::{any, any_three, at_leisure, can_die, ends, on_disks, on_disks_with_right_clocks, three_data_centers};
+use super::common::{any, any_three, at_leisure, can_come, ends, on_disks, on_disks_with_right_clocks, three_data_centers};
 use crate::generate::spread;
 use crate::node;
 use crate::plan::{Action, Ends, Fault, FaultKind, Moment, Plan, Step};
@@ -37,7 +37,11 @@ fn die(plan: &mut Plan, [dc, cut_off, third]: [DcId; 3], horizon_us: u64, random
 /// A data center dies as in [`dead`], is given up, and another one has its place, while clients go on.
 pub(super) fn joined(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
     // What counters do is not checked yet where updates are lost with a data center and what rests on them is not.
-    if !can_die(plan) || !plan.counters.is_empty() {
+    if !can_come(plan) || !plan.counters.is_empty() {
+        return;
+    }
+    // A group goes on, and lets others in, while a majority is left; of two members the one that is left knows everything.
+    if node::can(&plan.protocol).agrees() && plan.data_centers == 2 && plan.replicas > 1 {
         return;
     }
     // Nobody puts another data center into the place of one whose clocks were far ahead, before these times have passed.
@@ -70,7 +74,7 @@ pub(super) fn joined(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
 
 /// The place of a data center is free at first, and one comes into it while clients go on.
 pub(super) fn added(plan: &mut Plan, horizon_us: u64, random: &mut Random) {
-    if !can_die(plan) {
+    if !can_come(plan) {
         return;
     }
     on_disks(plan);

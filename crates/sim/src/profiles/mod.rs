@@ -120,7 +120,7 @@ pub const ALL: &[Profile] = &[
         about: "a data center that was not there at first is started with nothing on its disks and let in, among clients, cuts and crashes",
         option: None,
         dress: added,
-        bugs: &["counter-hello-forgotten-while-filled"],
+        bugs: &["counter-hello-forgotten-while-filled", "own-deletions-forgotten-early"],
     },
     Profile {
         name: "parted",
