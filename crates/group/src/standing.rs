@@ -112,7 +112,6 @@ impl Standing {
             ((0, life), Some(_)) if of_two => (seat, life),
             (stood, Some(_)) if of_two => stood,
             (_, Some(life)) => (NOBODY, life),
-            ((0, _), None) if !first.contains(&seat) => (NOBODY, 0),
             ((0, life), None) => (seat, life),
             ((number, life), None) => (number, life),
         };

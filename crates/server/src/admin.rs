@@ -209,7 +209,8 @@ const NOBODY: &str = "it was started with accept_lost_writes and is no member of
     was lost, take the setting out and start again";
 
 /// The same, in a data center that is let in.
-const NOT_YET: &str = "it is no member of its group before its data center is let in (rheostat ctl dc add) and a majority of the members agrees";
+const NOT_YET: &str =
+    "it is no member of its group before its data center is let in (rheostat ctl dc add says whether it is) and a majority of the members agrees";
 
 /// Of one that catches up.
 const LEARNER: &str = "it is a new member of its group, and takes from the others what they have; it is counted when it has caught up";

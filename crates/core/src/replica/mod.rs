@@ -351,7 +351,7 @@ pub struct Status {
     pub gauges: Vec<(&'static str, f64)>,
     /// The latest operations with a bound, the oldest first.
     pub bounded: Vec<Bounded>,
-    /// Whether what it has lost is still coming.
+    /// Whether what it has lost is still coming, or it is not counted in its group yet.
     pub filling: bool,
     /// Why it serves nothing any more, if its store has failed.
     pub failed: Option<String>,
@@ -424,7 +424,7 @@ pub trait PartitionServer: Any + Send {
     /// written up to there; when that is here too, it counts as having written nothing else. There is no way back, but for another one in its place. It is to be said again after each start.
     fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox);
 
-    /// Another data center has the place of `dc`, which was lost, an operator says; it is the `generation`th that does. It is sent what is here, and waited for. Until `open`, it writes nothing, and this
+    /// Another data center has the place of `dc`, which was lost, an operator says; it is the `generation`th that does. What it lacks is kept, and it is waited for. Until `open`, nothing is sent to it, it writes nothing, and this
     /// server goes on saying so to its readers; from then on, whenever it asks to begin, what it writes is taken. `open` may be said when every server of this partition that is or will be has been told of the
     /// generation, and so does not say any more what is not so. To be said again after each start; a server that is told first when it has started says nothing of what is not written.
     fn admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox);

@@ -363,10 +363,12 @@ impl<W: Scope> Protocol for Replicated<W> {
         self.in_store = start.arrived();
         let mut saved: Saved = start.saved().ok().flatten().unwrap_or_default();
         let here = self.place.server;
-        let lost = start.lost.then(|| step.random.next_u64() | 1);
         if W::REACH == Reach::Everywhere {
             self.first = self.seats.iter().copied().filter(|seat| !start.reserved.contains(&self.server_of(*seat).dc)).collect();
         }
+        // Nobody is the first of a seat that was free at first.
+        let comes = saved.stood.0 == 0 && !self.first.contains(&seat(here.dc, here.replica));
+        let lost = (start.lost || comes).then(|| step.random.next_u64() | 1);
         self.standing = Standing::new((self.seats.clone(), self.first.clone()), seat(here.dc, here.replica), saved.stood, lost, self.planted);
         if self.planted.is("members-configuration-not-kept") {
             saved.configuration = None;
