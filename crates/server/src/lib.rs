@@ -12,6 +12,7 @@
 mod access;
 pub mod admin;
 mod attention;
+mod beginning;
 mod clocks;
 mod cold;
 pub mod config;

@@ -298,6 +298,7 @@ impl Node {
             }
         }
         health.say(true).await;
+        shared.beginning.serves();
         shared.serving.send_replace(true);
         tracing::info!(node = %name, listens = %node.addresses, shards, "serving");
         Ok(node)

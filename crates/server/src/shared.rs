@@ -2,6 +2,7 @@
 
 use crate::access::Started;
 use crate::attention::Attention;
+use crate::beginning::Beginning;
 use crate::clocks::Clocks;
 use crate::cold::Cold;
 use crate::config::NodeConfig;
@@ -107,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) node_proof: Option<NodeProof>,
     /// Partition servers that were opened since the start.
     pub(crate) opened: AtomicUsize,
+    /// That this node serves since a moment ago only.
+    pub(crate) beginning: Beginning,
     /// Whether all of them are open, and clients are served.
     pub(crate) serving: watch::Sender<bool>,
     _descriptors: Reserve,
@@ -197,6 +200,7 @@ impl Shared {
             unfinished,
             node_proof,
             opened: AtomicUsize::new(0),
+            beginning: Beginning::default(),
             serving: watch::Sender::new(false),
             _descriptors,
             space,
@@ -265,9 +269,15 @@ impl Shared {
         self.shards.get(usize::from(shard))
     }
 
-    /// Whether the one server of `partition` in `keyspace` here is on another node.
-    pub(crate) fn is_elsewhere(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
-        self.lone_host(keyspace, partition).is_some_and(|node| node != self.topology.node)
+    /// Whether an operation on `partition` in `keyspace` that finds no server here is to go on to where one is: that of this node has moved away, or comes, and whoever sent it has not heard. A node takes a
+    /// server itself, so it knows of it first: nothing goes round for longer than that takes to be heard.
+    pub(crate) fn has_moved(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        if self.lone_host(keyspace, partition).is_some() {
+            return true;
+        }
+        let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+        let server = |replica| ServerId { replica, ..ServerId::new(self.topology.here, partition) };
+        self.placement.hosted(keyspace, partition).next().is_none() && (0..replicas).any(|replica| self.seats.of((keyspace, server(replica))).0 > 0)
     }
 
     /// Whether the one server of `partition` in `keyspace` here is to be on this node, and is not there yet.
@@ -362,7 +372,32 @@ impl Shared {
     }
 
     /// Hands an operation of `ticket` (0: nobody's) to the shard or the node that serves it. What fails at once comes back as an outcome too.
-    pub(crate) fn start(&self, ticket: u64, keyspace: KeyspaceId, partition: PartitionId, session: Session, mut operation: Operation) -> Started {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        ticket: u64,
+        keyspace: KeyspaceId,
+        partition: PartitionId,
+        session: Session,
+        operation: Operation,
+    ) -> Started {
+        match self.beginning.wait(self, keyspace, partition) {
+            Some(connected) => {
+                let (sender, answer) = oneshot::channel();
+                let (shared, fallback) = (self.clone(), session.clone());
+                tokio::spawn(async move {
+                    connected.await;
+                    // Nobody is told who does not wait any more; nothing was done then.
+                    if !sender.is_closed() {
+                        let _ = sender.send(shared.start_now(ticket, keyspace, partition, session, operation).finish().await);
+                    }
+                });
+                Started::Waiting { answer, partition, fallback, over: None }
+            }
+            None => self.start_now(ticket, keyspace, partition, session, operation),
+        }
+    }
+
+    fn start_now(&self, ticket: u64, keyspace: KeyspaceId, partition: PartitionId, session: Session, mut operation: Operation) -> Started {
         let failed = |failure: Failure, session: Session| Started::Done(Outcome::Failed(failure), session);
         if usize::from(keyspace.0) >= self.keyspaces.len() || partition.0 >= self.topology.partitions {
             return failed(Failure::Refused(format!("there is no keyspace {} with a partition {partition}", keyspace.0)), session);
@@ -391,6 +426,11 @@ impl Shared {
             Route::Nowhere(failure) => return failed(failure, fallback),
         }
         Started::Waiting { answer, partition, fallback, over }
+    }
+
+    /// Whether `partition` is on other nodes, none of which is connected.
+    pub(crate) fn is_cut_off(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
+        matches!(self.route(keyspace, partition), Route::There(peer) if !peer.is_connected())
     }
 
     /// Keeps back of an operation's bound what its answer takes from here on, where the protocol keeps bounds.

@@ -396,13 +396,11 @@ impl Shard {
     fn go_on(&mut self, now: Now, mut sequence: Sequence, mut session: Session) {
         while let Some((partition, operation)) = sequence.operations.pop_front() {
             let Some(replica) = self.find(sequence.keyspace, partition) else {
-                let moves = self.shared.is_elsewhere(sequence.keyspace, partition) || self.shared.is_arriving(sequence.keyspace, partition);
-                if moves && !self.stopping {
+                if self.shared.has_moved(sequence.keyspace, partition) && !self.stopping {
                     sequence.operations.push_front((partition, operation));
                     return self.pass_on(sequence, session);
                 }
                 let outcome = self.failed(match self.shared.topology.has_seats() {
-                    // It has just moved.
                     true => Failure::Unreachable(partition),
                     false => Failure::Refused(format!("partition {partition} is not served here")),
                 });
@@ -455,7 +453,7 @@ impl Shard {
     }
 
     /// Runs operations of another node, each after the one before it. A read that a node of another data center asks for, and of whose partition no server is here, is passed on to one of this data
-    /// center: that node may talk to none that has one. What a node of this data center has sent is passed on to nobody, so nothing goes round.
+    /// center: that node may talk to none that has one. What a node of this data center has sent is passed on only where a server has moved, so nothing goes round.
     pub(crate) fn take_request(
         shard: &Rc<RefCell<Shard>>,
         keyspace: KeyspaceId,
@@ -510,18 +508,15 @@ impl Shard {
         });
     }
 
-    /// Gives a sequence of another node to the shard that serves all of it; without one, refuses it.
+    /// Gives a sequence of another node to the shard that serves all of it; without one, passes it on to where that has moved, or refuses it.
     fn place(&mut self, sequence: Sequence, session: Session) {
         let partition = sequence.operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
-        if self.shared.is_arriving(sequence.keyspace, partition) && !self.stopping {
-            return self.pass_on(sequence, session);
-        }
         match self.shared.serving_shard(sequence.keyspace, partition) {
             Some((shard, _)) if shard == self.index => self.take_sequence(self.now(), sequence, session),
             Some((shard, _)) => self.hand_over(shard as u16, sequence, session),
+            None if self.shared.has_moved(sequence.keyspace, partition) && !self.stopping => self.pass_on(sequence, session),
             None => {
                 let failure = match self.shared.unserved(sequence.keyspace, partition) {
-                    // It may have moved, or be on its way.
                     unreachable if self.shared.topology.has_seats() => unreachable,
                     Failure::Unreachable(_) => {
                         Failure::Refused(format!("partition {partition} is not served by node {}", self.shared.topology.this().name))

@@ -166,6 +166,40 @@ async fn a_partition_whose_node_is_down_is_answered_with_an_error_and_comes_back
 }
 
 #[tokio::test]
+async fn what_is_asked_of_a_node_that_has_just_begun_waits_for_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = plan().start(Some(folder.path())).await;
+    let mut client = cluster.client(0).await;
+    let keys: Vec<String> = (0..8).map(|index| format!("k{index}")).collect();
+    for key in &keys {
+        assert_eq!(client.ask(&format!("SET {key} {key}")).await, Reply::ok());
+    }
+    // It waits for two seconds, in which another node begins, unless the machine is very slow just then.
+    for round in 0.. {
+        cluster.stop(0).await;
+        cluster.stop(1).await;
+        cluster.start(0).await;
+        let mut asked = Vec::new();
+        for key in &keys {
+            let (mut client, command) = (cluster.client(0).await, format!("GET {key}"));
+            asked.push(tokio::spawn(async move { client.ask(&command).await }));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        cluster.start(1).await;
+        let mut replies = Vec::new();
+        for reply in asked {
+            replies.push(reply.await.unwrap());
+        }
+        let expected: Vec<Reply> = keys.iter().map(|key| Reply::bulk(key)).collect();
+        if replies == expected {
+            break;
+        }
+        assert!(round < 5 && replies.iter().all(|reply| !matches!(reply, Reply::Null)), "{replies:?}");
+    }
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
 async fn nodes_that_do_not_belong_together_say_why() {
     type Change = fn(&mut rheostat_server::NodeConfig);
     let cases: [(Change, &str); 3] = [
