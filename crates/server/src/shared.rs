@@ -272,8 +272,8 @@ impl Shared {
     /// Whether an operation on `partition` in `keyspace` that finds no server here is to go on to where one is: that of this node has moved away, or comes, and whoever sent it has not heard. A node takes a
     /// server itself, so it knows of it first: nothing goes round for longer than that takes to be heard.
     pub(crate) fn has_moved(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
-        if self.lone_host(keyspace, partition).is_some() {
-            return true;
+        if let Some(node) = self.lone_host(keyspace, partition) {
+            return node != self.topology.node || self.is_arriving(keyspace, partition);
         }
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
         let server = |replica| ServerId { replica, ..ServerId::new(self.topology.here, partition) };
@@ -380,7 +380,9 @@ impl Shared {
         session: Session,
         operation: Operation,
     ) -> Started {
-        match self.beginning.wait(self, keyspace, partition) {
+        // A bound on the time of an operation counts from here, and is kept: what has one does not wait.
+        let waits = if self.keeps_bounds(keyspace) { None } else { self.beginning.wait(self, keyspace, partition) };
+        match waits {
             Some(connected) => {
                 let (sender, answer) = oneshot::channel();
                 let (shared, fallback) = (self.clone(), session.clone());
@@ -433,11 +435,15 @@ impl Shared {
         matches!(self.route(keyspace, partition), Route::There(peer) if !peer.is_connected())
     }
 
+    #[inline]
+    fn keeps_bounds(&self, keyspace: KeyspaceId) -> bool {
+        self.keyspaces.get(usize::from(keyspace.0)).is_some_and(|info| info.can.keeps_bounds)
+    }
+
     /// Keeps back of an operation's bound what its answer takes from here on, where the protocol keeps bounds.
     #[inline]
     pub(crate) fn leave_in_time(&self, keyspace: KeyspaceId, operation: &mut Operation) -> Option<Over> {
-        let keeps = self.keyspaces.get(usize::from(keyspace.0)).is_some_and(|info| info.can.keeps_bounds);
-        if keeps { self.leaving.plan(operation) } else { None }
+        if self.keeps_bounds(keyspace) { self.leaving.plan(operation) } else { None }
     }
 
     /// Why nobody serves `partition` in `keyspace` here: there is no server of it, or all have failed.
