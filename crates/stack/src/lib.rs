@@ -191,7 +191,7 @@ impl<P: Protocol> Layers<P> {
 }
 
 /// The replica of protocol `P` inside the layers.
-type Inner<P> = Replica<P, AnyStore<<P as Protocol>::Meta>>;
+pub type Inner<P> = Replica<P, AnyStore<<P as Protocol>::Meta>>;
 
 /// A server over `store`.
 fn server<P: Protocol>(
@@ -213,10 +213,11 @@ fn around<P: Protocol>(
     store: Driver<P::Meta>,
     found: Recovered,
 ) -> Result<Box<dyn Stack>, String> {
-    match !P::CAN.agrees() && config.place.replicas > 1 {
-        true => Replicated::<P>::around(config, options, counters, store, found),
-        false => Layers::<P>::around(config, options, counters, store, found),
+    // A constant condition: replicas are not compiled around protocols that agree themselves.
+    if const { P::CAN.agrees() } || config.place.replicas <= 1 {
+        return Layers::<P>::around(config, options, counters, store, found);
     }
+    if const { !P::CAN.agrees() } { Replicated::<P>::around(config, options, counters, store, found) } else { unreachable!("it agrees itself") }
 }
 
 /// What a stop as `how` says leaves of `store`: the store that a restart opens and what it finds in it, and how many records are gone.
@@ -316,6 +317,12 @@ impl Plan<'_> {
         let protocol = self.protocol;
         registry::visit(protocol, Open { plan: self, backing }).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
     }
+
+    /// The replica alone in memory, without the layers around it and whatever its counters: for tests of what protocols say to each other. Errors: as [`Plan::open`]'s.
+    pub fn open_bare(self) -> Result<Box<dyn PartitionServer>, String> {
+        let protocol = self.protocol;
+        registry::visit(protocol, Bare(self)).unwrap_or_else(|| Err(format!("there is no protocol `{protocol}`")))
+    }
 }
 
 /// Every number that a partition server of the protocol called `protocol` tells of itself, with the layers around it; none if there is no such protocol.
@@ -361,6 +368,18 @@ impl Visitor for Open<'_> {
             }
         };
         Ok((around::<P>(config, options, counters.clone(), store, found.clone())?, found))
+    }
+}
+
+struct Bare<'a>(Plan<'a>);
+
+impl Visitor for Bare<'_> {
+    type Output = Result<Box<dyn PartitionServer>, String>;
+
+    fn visit<P: Protocol>(self) -> Self::Output {
+        let options = registry::parse_options::<P>(self.0.options)?;
+        let store = Driver::Memory(Box::default()).into();
+        Ok(Box::new(Inner::<P>::new(self.0.config, &options, store, Recovered::default())?))
     }
 }
 

@@ -19,7 +19,7 @@ fn groups(data_centers: u8) -> Desk {
 }
 
 fn gauge(desk: &Desk, server: usize, name: &str) -> f64 {
-    let status = desk.owners[server].as_ref().unwrap().status(desk.now(server));
+    let status = desk.owner(server).status(desk.now(server));
     status.gauges.iter().find(|(gauge, _)| *gauge == name).unwrap().1
 }
 

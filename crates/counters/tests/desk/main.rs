@@ -208,7 +208,7 @@ fn ahead_by(desk: &Desk, skew_ms: i64) -> Session {
     let mut session = other.session();
     let put = Operation::Put { items: smallvec![Item { key: key("x"), value: Some(b"1"[..].into()), expires_ms: 0 }], dial: Dial::default() };
     assert!(matches!(other.run_in(0, &mut session, put), Outcome::Written(_)));
-    desk.owners[0].as_ref().unwrap().decode_session(&session.to_bytes()).unwrap()
+    desk.owner(0).decode_session(&session.to_bytes()).unwrap()
 }
 
 /// Two updates that wait for one write, which fails: each has its own session still, and what this server owes the others is not lost with it.
@@ -288,9 +288,9 @@ fn updates_while_a_write_is_under_way_go_out_together() {
     let mut session = desk.session();
     let Execution::Waiting(second) = desk.execute(0, &mut session, operation(-2)) else { panic!("it overtakes the first") };
     let Execution::Waiting(third) = desk.execute(0, &mut session, operation(-3)) else { panic!("it overtakes the first") };
-    let before = desk.owners[0].as_ref().unwrap().status(desk.now(0)).counters.updates_written;
+    let before = desk.owner(0).status(desk.now(0)).counters.updates_written;
     assert_eq!([first, second, third].map(|op| counted(desk.wait(0, op))), [9, 7, 4]);
-    let after = desk.owners[0].as_ref().unwrap().status(desk.now(0)).counters.updates_written;
+    let after = desk.owner(0).status(desk.now(0)).counters.updates_written;
     assert_eq!(after - before, 2);
     desk.pass(200);
     assert_eq!(desk.get(1, "n").as_deref(), Some("4"));

@@ -31,7 +31,7 @@ fn remembering() -> impl Iterator<Item = &'static str> {
 }
 
 fn resumed(desk: &Desk, session: &Session) -> Session {
-    desk.owners[1].as_ref().unwrap().decode_session(&session.to_bytes()).unwrap()
+    desk.owner(1).decode_session(&session.to_bytes()).unwrap()
 }
 
 #[test]

@@ -7,25 +7,14 @@ use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
-use rheostat_core::protocol::Protocol;
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
-use rheostat_core::store::{Durability, Recovered, Store};
+use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
-use rheostat_counters::{Counting, Options, Rebalance, Setup};
-use rheostat_protocols::registry;
-use rheostat_storage::MemoryStore;
+use rheostat_counters::{Options, Rebalance};
+use rheostat_stack::{Backing, Halt, Plan, Stack};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
-
-/// A server that can be started again with what it has flushed.
-pub trait Owner: PartitionServer {
-    fn restart(self: Box<Self>, setup: &Build) -> Box<dyn Owner>;
-    fn server(&mut self) -> &mut dyn PartitionServer;
-}
-
-struct Wrapped<P: Protocol>(Counting, PhantomData<fn(P)>);
 
 #[derive(Clone)]
 pub struct Build {
@@ -34,74 +23,16 @@ pub struct Build {
 }
 
 impl Build {
-    fn open<P: Protocol>(&self, store: MemoryStore<P::Meta>, recovered: Recovered) -> Box<dyn Owner> {
-        let protocol = registry::parse_options::<P>(&toml::Table::new()).unwrap();
-        let setup = Setup::of::<P>(&self.config, &protocol, self.options.clone());
-        let replica = Replica::<P, _>::new(self.config.clone(), &protocol, store, recovered).unwrap();
-        Box::new(Wrapped::<P>(Counting::new(replica, setup).unwrap(), PhantomData))
+    fn open(&self, protocol: &str) -> Box<dyn Stack> {
+        let plan = Plan { protocol, options: &toml::Table::new(), counters: &self.options, config: self.config.clone() };
+        plan.open(Backing::SimulatedDisk { cold: 0 }).unwrap().0
     }
-}
-
-impl registry::Visitor for Build {
-    type Output = Box<dyn Owner>;
-
-    fn visit<P: Protocol>(self) -> Box<dyn Owner> {
-        self.open::<P>(MemoryStore::with_simulated_disk(), Recovered::default())
-    }
-}
-
-impl<P: Protocol> Owner for Wrapped<P> {
-    fn restart(self: Box<Self>, build: &Build) -> Box<dyn Owner> {
-        let store = self.0.into_inner::<Replica<P, MemoryStore<P::Meta>>>().into_store();
-        let (image, recovered) = store.crash_image();
-        assert!(store.end() >= image.end());
-        build.open::<P>(image, recovered)
-    }
-
-    fn server(&mut self) -> &mut dyn PartitionServer {
-        &mut self.0
-    }
-}
-
-macro_rules! pass_on {
-    ($($name:ident(&mut self $(, $arg:ident: $type:ty)*) $(-> $output:ty)?;)*; $($look:ident(&self $(, $look_arg:ident: $look_type:ty)*) -> $look_output:ty;)*) => {
-        impl<P: Protocol> PartitionServer for Wrapped<P> {
-            $(fn $name(&mut self $(, $arg: $type)*) $(-> $output)? { self.0.$name($($arg),*) })*
-            $(fn $look(&self $(, $look_arg: $look_type)*) -> $look_output { self.0.$look($($look_arg),*) })*
-        }
-    };
-}
-
-pass_on! {
-    start(&mut self, now: Now, out: &mut Outbox);
-    execute(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution;
-    receive(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox);
-    tick(&mut self, now: Now, out: &mut Outbox);
-    connected(&mut self, now: Now, dc: DcId, out: &mut Outbox);
-    lose(&mut self, now: Now, dc: DcId, end: Option<rheostat_clock::Timestamp>, out: &mut Outbox);
-    admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox);
-    abandon(&mut self, op: OpId);
-    set_quiet(&mut self, quiet: bool);
-    write_through(&mut self);
-    poll_flush(&mut self, now: Now) -> Option<rheostat_core::store::FlushJob>;
-    end_flush(&mut self, now: Now, flushed: std::io::Result<rheostat_core::store::Position>, out: &mut Outbox);
-    ;
-    next_tick_us(&self) -> u64;
-    next_flush_us(&self) -> u64;
-    durable(&self) -> rheostat_core::store::Position;
-    failed(&self) -> bool;
-    leader(&self) -> Option<(ServerId, u64)>;
-    new_session(&self) -> Session;
-    decode_session(&self, bytes: &[u8]) -> Result<Session, rheostat_core::wire::WireError>;
-    merge_sessions(&self, session: &mut Session, other: &Session) -> bool;
-    peek(&self, now: Now, key: &[u8]) -> Option<(rheostat_core::version::VersionId, bool)>;
-    status(&self, now: Now) -> rheostat_core::replica::Status;
 }
 
 pub struct Desk {
     build: Vec<Build>,
     /// The servers, by data center and replica. Where there is one in each data center, a server has its data center's number.
-    pub owners: Vec<Option<Box<dyn Owner>>>,
+    pub owners: Vec<Option<Box<dyn Stack>>>,
     under_way: Vec<(usize, usize, Vec<u8>)>,
     /// Servers that nothing leaves or reaches.
     pub away: Vec<usize>,
@@ -138,7 +69,7 @@ impl Desk {
             Build { config, options: options.clone() }
         };
         let build: Vec<Build> = (0..data_centers * replicas).map(build).collect();
-        let owners = build.iter().map(|build| registry::visit(protocol, build.clone())).collect();
+        let owners = build.iter().map(|build| Some(build.open(protocol))).collect();
         let mut desk = Desk {
             build,
             owners,
@@ -178,6 +109,11 @@ impl Desk {
         result
     }
 
+    /// A server, to look at.
+    pub fn owner(&self, server: usize) -> &dyn PartitionServer {
+        self.owners[server].as_ref().unwrap().look()
+    }
+
     pub fn pass(&mut self, ms: u64) {
         for _ in 0..ms {
             self.now_us += 1000;
@@ -212,7 +148,7 @@ impl Desk {
 
     /// The number that `server` says of itself under `name`.
     pub fn gauge(&self, server: usize, name: &str) -> f64 {
-        let gauges = self.owners[server].as_ref().unwrap().status(self.now(server)).gauges;
+        let gauges = self.owner(server).status(self.now(server)).gauges;
         gauges.into_iter().find(|(known, _)| *known == name).unwrap().1
     }
 
@@ -223,7 +159,7 @@ impl Desk {
 
     /// In how many of so many milliseconds `server` has something to do.
     pub fn wakes(&mut self, server: usize, ms: u64) -> usize {
-        let due = |desk: &Desk| desk.owners[server].as_ref().unwrap().next_tick_us() <= desk.now_us + 1000;
+        let due = |desk: &Desk| desk.owner(server).next_tick_us() <= desk.now_us + 1000;
         (0..ms)
             .filter(|_| {
                 let is_due = due(self);
@@ -245,12 +181,12 @@ impl Desk {
             // Connections end with a process.
             self.under_way.retain(|(from, to, _)| *from != dc && *to != dc);
         }
-        self.owners[dc] = Some(owner.restart(&self.build[dc]));
+        self.owners[dc] = Some(owner.halt(Halt::PowerLoss).restart.start(self.build[dc].config.clone()).unwrap());
         self.at(dc, |owner, now, out| owner.start(now, out));
     }
 
     pub fn session(&self) -> Session {
-        self.owners[0].as_ref().unwrap().new_session()
+        self.owner(0).new_session()
     }
 
     pub fn execute(&mut self, dc: usize, session: &mut Session, operation: Operation) -> Execution {

@@ -6,21 +6,23 @@ use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Protocol;
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::step::{Effect, EffectOf, Step};
 use rheostat_core::store::{Durability, Position, Recovered, Store};
 use rheostat_core::version::{Item, Key, Update};
 use rheostat_protocols::registry;
+use rheostat_stack::{AnyStore, Driver, Inner};
 use rheostat_storage::MemoryStore;
 use std::collections::{BTreeMap, VecDeque};
 
-type Server<P> = Replica<P, MemoryStore<<P as Protocol>::Meta>>;
+/// What a handler is called with.
+pub type StepOf<'a, P> = Step<'a, P, AnyStore<<P as Protocol>::Meta>>;
 
 pub struct Alone<P: Protocol> {
     config: ReplicaConfig,
     options: P::Options,
-    pub server: Server<P>,
+    pub server: Inner<P>,
     pub now_us: u64,
     /// What it has sent to others, with the data center's own partitions among them.
     pub sent: Vec<(ServerId, Vec<u8>)>,
@@ -35,7 +37,7 @@ impl<P: Protocol> Alone<P> {
     }
 
     fn with(config: ReplicaConfig, options: P::Options, now_us: u64, store: MemoryStore<P::Meta>, recovered: Recovered) -> Alone<P> {
-        let server = Replica::new(config.clone(), &options, store, recovered).unwrap();
+        let server = Inner::<P>::new(config.clone(), &options, Driver::Memory(Box::new(store)).into(), recovered).unwrap();
         let mut alone = Alone { config, options, server, now_us, sent: Vec::new(), done: BTreeMap::new() };
         alone.act(|server, now, out| server.start(now, out));
         alone
@@ -43,15 +45,22 @@ impl<P: Protocol> Alone<P> {
 
     /// Another, that starts with what the disk of this one has up to `upto`, and with these options.
     pub fn again(&self, upto: Position, options: &str) -> Alone<P> {
-        let (store, recovered) = self.server.store().crash_image_at(upto);
+        let (store, recovered) = self.disk().crash_image_at(upto);
         let options = registry::parse_options::<P>(&toml::from_str(options).unwrap()).unwrap();
         Alone::with(self.config.clone(), options, self.now_us + 1_000, store, recovered)
     }
 
     /// Another, that starts with all that this one has logged.
     pub fn restarted(&self) -> Alone<P> {
-        let (store, recovered) = self.server.store().crash_image_at(self.server.store().end());
+        let (store, recovered) = self.disk().crash_image_at(self.disk().end());
         Alone::with(self.config.clone(), self.options.clone(), self.now_us + 1_000, store, recovered)
+    }
+
+    fn disk(&self) -> &MemoryStore<P::Meta> {
+        match self.server.store() {
+            AnyStore::Memory(store) => store,
+            _ => unreachable!("it was made over a store in memory"),
+        }
     }
 
     fn now(&self) -> Now {
@@ -59,14 +68,14 @@ impl<P: Protocol> Alone<P> {
     }
 
     /// Calls a handler, and returns its effects, which are not executed.
-    pub fn step(&mut self, handler: impl FnOnce(&mut P, &mut Step<'_, P, MemoryStore<P::Meta>>)) -> Vec<EffectOf<P>> {
+    pub fn step(&mut self, handler: impl FnOnce(&mut P, &mut StepOf<'_, P>)) -> Vec<EffectOf<P>> {
         self.now_us += 1_000;
         let now = self.now();
         self.server.observe(now, handler)
     }
 
     /// As [`Alone::step`], and what it says to itself arrives.
-    pub fn step_and_hear(&mut self, handler: impl FnOnce(&mut P, &mut Step<'_, P, MemoryStore<P::Meta>>)) {
+    pub fn step_and_hear(&mut self, handler: impl FnOnce(&mut P, &mut StepOf<'_, P>)) {
         let here = self.config.place.server;
         let mut effects: VecDeque<EffectOf<P>> = self.step(handler).into();
         while let Some(effect) = effects.pop_front() {
@@ -78,7 +87,7 @@ impl<P: Protocol> Alone<P> {
         }
     }
 
-    fn act<R>(&mut self, act: impl FnOnce(&mut Server<P>, Now, &mut Outbox) -> R) -> R {
+    fn act<R>(&mut self, act: impl FnOnce(&mut Inner<P>, Now, &mut Outbox) -> R) -> R {
         let (now, here) = (self.now(), self.config.place.server);
         let mut out = Outbox::default();
         let result = act(&mut self.server, now, &mut out);

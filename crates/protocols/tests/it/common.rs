@@ -8,29 +8,14 @@ use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::planted::Planted;
-use rheostat_core::protocol::Protocol;
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::slots;
-use rheostat_core::store::{Durability, Recovered};
+use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
-use rheostat_protocols::registry;
-use rheostat_storage::MemoryStore;
+use rheostat_counters::Options;
+use rheostat_stack::Plan;
 use std::collections::BTreeMap;
-
-struct Build {
-    config: ReplicaConfig,
-    options: toml::Table,
-}
-
-impl registry::Visitor for Build {
-    type Output = Box<dyn PartitionServer>;
-
-    fn visit<P: Protocol>(self) -> Box<dyn PartitionServer> {
-        let options = registry::parse_options::<P>(&self.options).unwrap();
-        Box::new(Replica::<P, _>::new(self.config, &options, MemoryStore::new(), Recovered::default()).unwrap())
-    }
-}
 
 /// A frame that has left and not arrived.
 pub type Frame = (ServerId, ServerId, Vec<u8>);
@@ -62,7 +47,8 @@ pub fn begin(protocol: &str, options: &str, place: Place, change: impl FnOnce(&m
     config.planted = Planted::NONE;
     config.seed = u64::from(place.server.dc.0) * 16 + u64::from(place.server.replica);
     change(&mut config);
-    registry::visit(protocol, Build { config, options: toml::from_str(options).unwrap() }).unwrap()
+    let (options, counters) = (toml::from_str(options).unwrap(), Options::default());
+    Plan { protocol, options: &options, counters: &counters, config }.open_bare().unwrap()
 }
 
 pub const START_MS: u64 = 1_700_000_000_000;

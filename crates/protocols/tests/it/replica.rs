@@ -8,7 +8,7 @@ use rheostat_core::ids::{KeyspaceId, Now, Place, ServerId};
 use rheostat_core::link::{BATCH_BYTES, LinkFrame};
 use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, Recovered};
 use rheostat_core::version::{Item, Key, Update, VersionId};
@@ -16,7 +16,12 @@ use rheostat_core::wire::Wire;
 use rheostat_protocols::causal::{Causal, CausalOptions, Meta};
 use rheostat_protocols::eventual::{Eventual, EventualOptions};
 use rheostat_protocols::session::{Session as GroupInDataCenter, SessionOptions};
+use rheostat_stack::{AnyStore, Driver, Inner};
 use rheostat_storage::MemoryStore;
+
+fn in_memory<M: Wire + Clone + Send + 'static>() -> AnyStore<M> {
+    Driver::Memory(Box::default()).into()
+}
 
 fn change(desk: &mut Desk, session: &mut Session, key: &Key, change: Change) -> (Option<String>, bool) {
     match desk.run(0, session, Operation::Change { key: key.clone(), change, dial: Dial::default() }) {
@@ -457,7 +462,7 @@ fn operations_that_wait_are_bounded() {
     let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     (config.durability, config.max_waiting) = (Durability::Memory, 1);
-    let mut replica = Replica::<Causal, _>::new(config, &CausalOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
+    let mut replica = Inner::<Causal>::new(config, &CausalOptions::default(), in_memory(), Recovered::default()).unwrap();
     let (now, mut out) = (Now { monotonic_us: 1, physical_ms: START_MS }, Outbox::default());
     replica.start(now, &mut out);
     // Sessions that depend on what has not arrived from data center 1.
@@ -478,7 +483,7 @@ fn a_session_of_another_protocol_is_refused() {
     let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Memory;
-    let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), MemoryStore::new(), Recovered::default()).unwrap();
+    let mut replica = Inner::<Eventual>::new(config, &EventualOptions::default(), in_memory(), Recovered::default()).unwrap();
     let mut foreign = Session::new(rheostat_protocols::causal::CausalClient::default());
     let get = Operation::Get { key: (*b"x").into(), dial: Dial::at(Level::Eventual) };
     let outcome = replica.execute(Now::default(), get, &mut foreign, &mut Outbox::default());
@@ -492,8 +497,8 @@ fn under_always_nothing_is_said_before_the_disk_has_it() {
     let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Always;
-    let store = MemoryStore::with_simulated_disk();
-    let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), store, Recovered::default()).unwrap();
+    let store = Driver::Memory(Box::new(MemoryStore::with_simulated_disk())).into();
+    let mut replica = Inner::<Eventual>::new(config, &EventualOptions::default(), store, Recovered::default()).unwrap();
     let mut now = Now { monotonic_us: 1, physical_ms: START_MS };
     let mut out = Outbox::default();
     replica.start(now, &mut out);
@@ -520,8 +525,8 @@ fn a_write_that_a_group_waits_for_is_flushed_as_soon_as_the_disk_is_free() {
     let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let config = ReplicaConfig::new(place, KeyspaceId(0));
     assert_eq!(config.durability, Durability::Interval);
-    let store = MemoryStore::with_simulated_disk();
-    let mut replica = Replica::<GroupInDataCenter, _>::new(config, &SessionOptions::default(), store, Recovered::default()).unwrap();
+    let store = Driver::Memory(Box::new(MemoryStore::with_simulated_disk())).into();
+    let mut replica = Inner::<GroupInDataCenter>::new(config, &SessionOptions::default(), store, Recovered::default()).unwrap();
     let (mut now, mut out) = (Now { monotonic_us: 1, physical_ms: START_MS }, Outbox::default());
     replica.start(now, &mut out);
     let mut session = replica.new_session();
@@ -557,8 +562,8 @@ fn a_failed_flush_stops_the_partition_and_says_so() {
     let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let mut config = ReplicaConfig::new(place, KeyspaceId(0));
     config.durability = Durability::Always;
-    let store = MemoryStore::with_simulated_disk();
-    let mut replica = Replica::<Eventual, _>::new(config, &EventualOptions::default(), store, Recovered::default()).unwrap();
+    let store = Driver::Memory(Box::new(MemoryStore::with_simulated_disk())).into();
+    let mut replica = Inner::<Eventual>::new(config, &EventualOptions::default(), store, Recovered::default()).unwrap();
     let (now, mut out) = (Now { monotonic_us: 1, physical_ms: START_MS }, Outbox::default());
     replica.start(now, &mut out);
     replica.end_flush(now, Err(std::io::Error::other("no space left on the device")), &mut out);

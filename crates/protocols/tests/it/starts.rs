@@ -2,10 +2,10 @@
 
 use rheostat_core::ids::{KeyspaceId, Place};
 use rheostat_core::protocol::{Protocol, Start};
-use rheostat_core::replica::{Replica, ReplicaConfig};
+use rheostat_core::replica::ReplicaConfig;
 use rheostat_core::store::Recovered;
 use rheostat_protocols::registry;
-use rheostat_storage::MemoryStore;
+use rheostat_stack::{Driver, Inner};
 
 /// What the protocol says of a start, and what comes of a replica with its entries.
 struct Begin(Start);
@@ -16,7 +16,7 @@ impl registry::Visitor for Begin {
     fn visit<P: Protocol>(self) -> Self::Output {
         let place = Place { server: crate::common::server(0, 0), data_centers: 3, partitions: 1, first_partitions: 1, replicas: 1 };
         let found = Recovered { entries: self.0.entries.clone(), ..Recovered::default() };
-        let made = Replica::<P, _>::new(ReplicaConfig::new(place, KeyspaceId(0)), &P::Options::default(), MemoryStore::new(), found);
+        let made = Inner::<P>::new(ReplicaConfig::new(place, KeyspaceId(0)), &P::Options::default(), Driver::Memory(Box::default()).into(), found);
         (P::readable(&self.0), made.map(drop))
     }
 }

@@ -1,25 +1,24 @@
 //! The exact list of effects that each handler of each protocol emits, for one course of events: in two data centers of two partitions, a client reads, writes and changes, reads from both
 //! partitions, another data center writes, timers run out, and a session travels. `tests/steps/<protocol>.txt` has it, to be read; `RHEOSTAT_BLESS=1` writes it anew.
 
+use crate::alone::StepOf;
 use crate::common::{START_MS, key, server};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::dial::{Groups, Level, Quorum, Strategy};
 use rheostat_core::ids::{KeyspaceId, Now, OpId, Place, ServerId};
 use rheostat_core::operation::{Change, Expiry, SetCondition};
 use rheostat_core::protocol::{Call, Client, Protocol, Start};
-use rheostat_core::replica::{Replica, ReplicaConfig};
-use rheostat_core::step::{Effect, EffectOf, Step};
+use rheostat_core::replica::ReplicaConfig;
+use rheostat_core::step::{Effect, EffectOf};
 use rheostat_core::store::{Durability, Recovered, Store};
 use rheostat_core::version::{Item, Key};
 use rheostat_protocols::registry::{self, Visitor};
-use rheostat_storage::MemoryStore;
+use rheostat_stack::{Driver, Inner};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
-type Server<P> = Replica<P, MemoryStore<<P as Protocol>::Meta>>;
-
 struct Course<P: Protocol> {
-    servers: BTreeMap<ServerId, Server<P>>,
+    servers: BTreeMap<ServerId, Inner<P>>,
     timers: BTreeMap<ServerId, BTreeSet<u8>>,
     replies: BTreeMap<OpId, P::Reply>,
     now_us: u64,
@@ -38,7 +37,7 @@ impl<P: Protocol> Course<P> {
             let mut config =
                 ReplicaConfig::new(Place { server: id, data_centers: 2, partitions: 2, first_partitions: 2, replicas: 1 }, KeyspaceId(0));
             config.durability = Durability::Memory;
-            let server = Server::<P>::new(config, &P::Options::default(), MemoryStore::new(), Recovered::default()).unwrap();
+            let server = Inner::<P>::new(config, &P::Options::default(), Driver::Memory(Box::default()).into(), Recovered::default()).unwrap();
             (id, server)
         };
         let servers = (0..2).flat_map(|dc| (0..2).map(move |partition| server(dc, partition))).map(open).collect();
@@ -46,7 +45,7 @@ impl<P: Protocol> Course<P> {
     }
 
     /// Calls a handler of `at`, and those of its data center and its group that what it sends arrives at.
-    fn upon(&mut self, at: ServerId, what: &str, handler: impl FnOnce(&mut P, &mut Step<'_, P, MemoryStore<P::Meta>>)) {
+    fn upon(&mut self, at: ServerId, what: &str, handler: impl FnOnce(&mut P, &mut StepOf<'_, P>)) {
         let effects = self.one(at, what, handler);
         let mut under_way: VecDeque<(ServerId, EffectOf<P>)> = effects.into_iter().map(|effect| (at, effect)).collect();
         for _ in 0..if self.silent { usize::MAX } else { MOST_MESSAGES } {
@@ -64,7 +63,7 @@ impl<P: Protocol> Course<P> {
         }
     }
 
-    fn one(&mut self, at: ServerId, what: &str, handler: impl FnOnce(&mut P, &mut Step<'_, P, MemoryStore<P::Meta>>)) -> Vec<EffectOf<P>> {
+    fn one(&mut self, at: ServerId, what: &str, handler: impl FnOnce(&mut P, &mut StepOf<'_, P>)) -> Vec<EffectOf<P>> {
         self.now_us += 1000;
         let now = Now { monotonic_us: self.now_us, physical_ms: START_MS + self.now_us / 1000 };
         let effects = self.servers.get_mut(&at).unwrap().observe(now, handler);
