@@ -98,6 +98,13 @@ impl Desk {
         let mut out = Outbox::default();
         let owner = self.owners[dc].as_mut().unwrap().server();
         let result = act(owner, now, &mut out);
+        self.settle(dc, now, out);
+        result
+    }
+
+    // Compiled once, and not for each closure of each test.
+    fn settle(&mut self, dc: usize, now: Now, mut out: Outbox) {
+        let owner = self.owners[dc].as_mut().unwrap().server();
         owner.write_through();
         while let Some(job) = owner.poll_flush(now) {
             owner.end_flush(now, job.run(), &mut out);
@@ -106,7 +113,6 @@ impl Desk {
         let replicas = usize::from(self.build[0].config.place.replicas);
         self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (dc, to.dc.index() * replicas + usize::from(to.replica), frame)));
         self.done.extend(out.done.into_iter().map(|done| ((dc, done.op), (done.outcome, done.session))));
-        result
     }
 
     /// A server, to look at.

@@ -96,9 +96,14 @@ impl Desk {
         let now = self.now(id);
         let mut out = Outbox::default();
         let result = act(self.replicas.get_mut(&id).unwrap().as_mut(), now, &mut out);
+        self.take(id, out);
+        result
+    }
+
+    // What follows is compiled once, and not for each closure of each test.
+    fn take(&mut self, id: ServerId, out: Outbox) {
         self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (id, to, frame)));
         self.done.extend(out.done.into_iter().map(|done| ((id, done.op), (done.outcome, done.session))));
-        result
     }
 
     /// Server `id` begins with nothing, in its own place, and what it sent and was sent is lost.
@@ -121,6 +126,10 @@ impl Desk {
 
     /// Delivers what is under way and passes `wanted`, and what follows from it, in order.
     pub fn deliver(&mut self, wanted: impl Fn(ServerId, ServerId) -> bool) {
+        self.deliver_those(&wanted);
+    }
+
+    fn deliver_those(&mut self, wanted: &dyn Fn(ServerId, ServerId) -> bool) {
         while let Some(index) = self.under_way.iter().position(|(from, to, _)| wanted(*from, *to)) {
             let (from, to, frame) = self.under_way.remove(index);
             self.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
@@ -129,6 +138,10 @@ impl Desk {
 
     /// Lets `ms` milliseconds pass, one by one, delivering what passes `wanted`.
     pub fn pass(&mut self, ms: u64, wanted: impl Fn(ServerId, ServerId) -> bool) {
+        self.pass_with_those(ms, &wanted);
+    }
+
+    fn pass_with_those(&mut self, ms: u64, wanted: &dyn Fn(ServerId, ServerId) -> bool) {
         for _ in 0..ms {
             self.now_us += 1000;
             for id in self.servers() {
@@ -138,7 +151,7 @@ impl Desk {
                     }
                 });
             }
-            self.deliver(&wanted);
+            self.deliver_those(wanted);
         }
     }
 

@@ -47,6 +47,10 @@ impl<P: Protocol> Course<P> {
     /// Calls a handler of `at`, and those of its data center and its group that what it sends arrives at.
     fn upon(&mut self, at: ServerId, what: &str, handler: impl FnOnce(&mut P, &mut StepOf<'_, P>)) {
         let effects = self.one(at, what, handler);
+        self.go_on(at, effects);
+    }
+
+    fn go_on(&mut self, at: ServerId, effects: Vec<EffectOf<P>>) {
         let mut under_way: VecDeque<(ServerId, EffectOf<P>)> = effects.into_iter().map(|effect| (at, effect)).collect();
         for _ in 0..if self.silent { usize::MAX } else { MOST_MESSAGES } {
             let Some((from, effect)) = under_way.pop_front() else { return };
@@ -67,10 +71,15 @@ impl<P: Protocol> Course<P> {
         self.now_us += 1000;
         let now = Now { monotonic_us: self.now_us, physical_ms: START_MS + self.now_us / 1000 };
         let effects = self.servers.get_mut(&at).unwrap().observe(now, handler);
+        self.tell(at, what, &effects);
+        effects
+    }
+
+    fn tell(&mut self, at: ServerId, what: &str, effects: &[EffectOf<P>]) {
         if !self.silent {
             writeln!(self.text, "{at}, upon {what}:{}", if effects.is_empty() { " nothing" } else { "" }).unwrap();
         }
-        for effect in &effects {
+        for effect in effects {
             if !self.silent {
                 writeln!(self.text, "    {effect:?}").unwrap();
             }
@@ -80,7 +89,6 @@ impl<P: Protocol> Course<P> {
                 _ => {}
             }
         }
-        effects
     }
 
     fn start(&mut self, at: ServerId) {
