@@ -2,13 +2,13 @@
 
 use rheostat_clock::{DcId, Epsilon, Timestamp};
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
-use rheostat_core::replica::{Replica, ReplicaConfig};
+use rheostat_core::replica::ReplicaConfig;
 use rheostat_core::store::Recovered;
 use rheostat_monitor::beside;
 use rheostat_monitor::detector::Detector;
 use rheostat_monitor::predicate::{Definition, Predicate, Predicates, Target};
 use rheostat_protocols::eventual::Eventual;
-use rheostat_storage::MemoryStore;
+use rheostat_stack::{Driver, Inner};
 use std::sync::Arc;
 
 fn home(_: &Target) -> u16 {
@@ -20,7 +20,7 @@ fn home(_: &Target) -> u16 {
 fn keys_are_counted_some_slots_at_a_time() {
     let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let config = ReplicaConfig::new(place, KeyspaceId(0));
-    let mut server = Replica::<Eventual, _>::new(config, &Default::default(), MemoryStore::new(), Recovered::default()).unwrap();
+    let mut server = Inner::<Eventual>::new(config, &Default::default(), Driver::Memory(Box::default()).into(), Recovered::default()).unwrap();
     let expression = "sum(stock:*) >= 0".to_owned();
     let definition = Definition { name: "p".into(), keyspace: "k".into(), expression, infer: false, everywhere: false };
     let predicates = Arc::new(Predicates::new([Arc::new(Predicate::new(definition).unwrap())]));

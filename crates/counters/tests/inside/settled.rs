@@ -10,13 +10,14 @@ use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Protocol;
-use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
+use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, ReplicaConfig};
 use rheostat_core::store::{Durability, Position, Recovered, Store};
 use rheostat_core::version::Key;
 use rheostat_protocols::eventual::{Eventual, EventualOptions};
+use rheostat_stack::{Driver, Inner};
 use rheostat_storage::MemoryStore;
 
-type Inner = Replica<Eventual, MemoryStore<<Eventual as Protocol>::Meta>>;
+type Replica = Inner<Eventual>;
 
 /// The one server of the only data center: nothing ever leaves it. It has the counter `n`, and everything is on disk.
 fn alone() -> Counting {
@@ -30,7 +31,8 @@ pub(super) fn alone_with<P: Protocol>(options: P::Options) -> (Counting, Outbox)
     let place = Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
     let config = ReplicaConfig { durability: Durability::Always, ..ReplicaConfig::new(place, KeyspaceId(0)) };
     let setup = Setup::of::<P>(&config, &options, Options { rebalance: Rebalance::Off, ..Options::default() });
-    let replica = Replica::<P, MemoryStore<P::Meta>>::new(config, &options, MemoryStore::with_simulated_disk(), Recovered::default()).unwrap();
+    let store = Driver::Memory(Box::new(MemoryStore::with_simulated_disk())).into();
+    let replica = Inner::<P>::new(config, &options, store, Recovered::default()).unwrap();
     let (mut server, mut out) = (Counting::new(replica, setup).unwrap(), Outbox::default());
     server.start(at(0), &mut out);
     let counter = NewCounter { lower: Some(0), initial: 10, ..NewCounter::default() };
@@ -72,7 +74,7 @@ fn an_answer_that_waits_for_the_disk_leaves_with_the_flush() {
     let (mut server, mut out) = (alone(), Outbox::default());
     server.touched.insert(n());
     server.tick(at(1), &mut out);
-    let end = server.inner::<Inner>().store().end();
+    let end = server.inner::<Replica>().store().end();
     assert!(end > server.durable());
     let answer = done(&server, OpId(OWN | 99));
     server.held.push_back((end, answer));
@@ -84,21 +86,21 @@ fn an_answer_that_waits_for_the_disk_leaves_with_the_flush() {
 #[test]
 fn of_a_counter_that_is_not_ready_any_more_nothing_is_written() {
     let (mut server, mut out) = (alone(), Outbox::default());
-    let before = server.inner::<Inner>().store().end();
+    let before = server.inner::<Replica>().store().end();
     server.touched.insert(n());
     server.let_go(&n());
     assert!(server.is_settled());
     server.tick(at(1), &mut out);
-    assert_eq!(server.inner::<Inner>().store().end(), before);
+    assert_eq!(server.inner::<Replica>().store().end(), before);
 }
 
 #[test]
 fn a_row_that_has_changed_on_nobodys_behalf_is_written() {
     let (mut server, mut out) = (alone(), Outbox::default());
-    let before = server.inner::<Inner>().store().end();
+    let before = server.inner::<Replica>().store().end();
     server.touched.insert(n());
     server.tick(at(1), &mut out);
-    assert!(server.touched.is_empty() && server.inner::<Inner>().store().end() > before);
+    assert!(server.touched.is_empty() && server.inner::<Replica>().store().end() > before);
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 mod cassandra;
 mod counters;
-#[path = "../../../storage/tests/common/directory.rs"]
+#[path = "../../../storage/tests/it/directory.rs"]
 mod directory;
-#[path = "../../../storage/tests/common/disk.rs"]
+#[path = "../../../storage/tests/it/driver.rs"]
 mod driver;
 mod engine;
-#[path = "../../../storage/tests/common/operation.rs"]
+#[path = "../../../storage/tests/it/operation.rs"]
 mod operation;
 mod store;
 mod tls;

@@ -1,6 +1,6 @@
 //! Measures how a store with many keys starts, and what a key takes in memory; prints one table.
 //!
-//! `cargo run --release -p rheostat-storage --example restart_bench [KEYS [VALUE_BYTES [DIRECTORY]]]`; by default a million keys, values of 100 bytes, a
+//! `cargo bench -p rheostat-storage --bench restart_bench -- [KEYS [VALUE_BYTES [DIRECTORY]]]`; by default a million keys, values of 100 bytes, a
 //! temporary directory.
 
 use rheostat_clock::{DcId, DependencyVector, Timestamp};
@@ -88,7 +88,7 @@ fn open(what: &str, directory: &Path, some: &Key) -> Result<(DiskStore<Meta>, Re
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let number = |index: usize, default: u64| arguments.get(index).map_or(Ok(default), |text| text.parse());
     let (keys, value_bytes) = (number(0, 1_000_000)?, number(1, 100)? as usize);
     let temporary = tempfile::tempdir()?;

@@ -1,9 +1,6 @@
 //! Crashes and damage: images of a store's directory as a power loss or a bad disk leaves them.
 
-#[path = "common/directory.rs"]
-mod directory;
-
-use directory::directory;
+use crate::directory::directory;
 use rheostat_core::random::Random;
 use rheostat_core::store::{KeepAll, Recovered, Store};
 use rheostat_core::version::Update;

@@ -1,9 +1,6 @@
 //! The memory store, without and with its simulated disk, against the conformance suite.
 
-#[path = "common/operation.rs"]
-mod operation;
-
-use operation::operation;
+use crate::operation::operation;
 use proptest::prelude::*;
 use rheostat_core::store::{Recovered, Store};
 use rheostat_core::{DcId, Timestamp};

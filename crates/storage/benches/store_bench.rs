@@ -1,6 +1,6 @@
 //! Measures the stores, and prints one table.
 //!
-//! `cargo run --release -p rheostat-storage --example store_bench [DIRECTORY]`; the directory, by default a temporary one, decides which disk.
+//! `cargo bench -p rheostat-storage --bench store_bench -- [DIRECTORY]`; the directory, by default a temporary one, decides which disk.
 
 use hdrhistogram::Histogram;
 use rheostat_clock::{DcId, DependencyVector, Timestamp};
@@ -142,7 +142,7 @@ fn read<S: Store<Meta>>(what: &str, store: &mut S, writer: &mut Writer) {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let temporary = tempfile::tempdir()?;
-    let argument = std::env::args().nth(1);
+    let argument = std::env::args().skip(1).find(|argument| argument != "--bench");
     let directory = argument.as_deref().map_or(temporary.path(), Path::new);
     let options = DiskOptions::default();
     println!("| {KEYS} keys of 16 bytes, values of {VALUE_BYTES} bytes, one thread | processor | clock | M/s of processor |\n|---|---|---|---|");

@@ -1,9 +1,6 @@
 //! An engine that writes one key after the other, as one that is elsewhere does: whatever of a write a crash leaves, the number of keys is right.
 
-#[path = "common/directory.rs"]
-mod directory;
-
-use directory::directory;
+use crate::directory::directory;
 use rheostat_core::random::Random;
 use rheostat_core::slots::slot;
 use rheostat_core::store::Store;

@@ -1,14 +1,7 @@
 //! The store on disk against the conformance suite, with room for everything, and with room for nothing.
 
-#[path = "common/directory.rs"]
-mod directory;
-#[path = "common/disk.rs"]
-mod driver;
-#[path = "common/operation.rs"]
-mod operation;
-
-use driver::{Disk, bury, settle};
-use operation::operation;
+use crate::driver::{Disk, bury, settle};
+use crate::operation::operation;
 use proptest::prelude::*;
 use rheostat_core::slots::slot;
 use rheostat_core::store::{KeepAll, Store};
