@@ -18,6 +18,9 @@ use rheostat_clock::{DcId, Timestamp};
 /// Why a protocol refuses conditional writes; follows its name.
 pub const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
 
+/// Why nobody waits for others to have what may be lost.
+const DOUBTFUL: &str = "this session's last write can be lost: since then a server here lost its machine's power, or its disk; look whether it is there, and write again what is not";
+
 /// An operation that waits.
 pub(super) struct Pending {
     pub(super) session: Session,
@@ -202,6 +205,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             Operation::Counter { .. } => return failed(Failure::Refused("this server keeps no counters".into())),
             Operation::Transact { .. } => return failed(Failure::Refused("this server makes no transactions".into())),
             Operation::AwaitReplication { upto, data_centers } => {
+                if self.journal.is_doubtful(upto) && !self.config.planted.is("lost-writes-said-to-be-elsewhere") {
+                    return failed(Failure::Refused(DOUBTFUL.into()));
+                }
                 let progress = self.replication_progress();
                 if self.replicated_enough(upto, data_centers) {
                     return self.done(Outcome::Replicated(progress));

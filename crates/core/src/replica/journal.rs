@@ -35,6 +35,10 @@ pub(super) struct Saved {
     pub(super) refilled: Option<Refilled>,
     /// Which clients' writes are refused.
     pub(super) stops: Vec<Stop>,
+    /// Everything that was written here up to this stands before the state in the log.
+    pub(super) logged: Timestamp,
+    /// What was written here after the first and up to the second can be lost, since the machine lost its power or a disk; oldest first.
+    pub(super) doubtful: Vec<(Timestamp, Timestamp)>,
     /// The protocol's own.
     pub(super) protocol: Option<Vec<u8>>,
 }
@@ -68,6 +72,9 @@ impl Refilled {
 
 wire_struct!(Refilled { upto, resumed, done });
 
+/// Of so many stretches of time it is remembered that what was written then can be lost.
+const MOST_DOUBTFUL: usize = 16;
+
 /// How a state begins whose form has a number; the first form began with the greatest timestamp handed out, which is never this one.
 const NUMBERED: Timestamp = Timestamp::MAX;
 
@@ -78,6 +85,7 @@ impl Wire for Saved {
         let plain = self.stops.iter().all(Stop::is_plain);
         // Without them, a server of the release before can read it.
         let form = match (plain, has_checkpoints) {
+            _ if self.logged > Timestamp::ZERO || !self.doubtful.is_empty() => 7,
             (true, false) => 4,
             (true, true) => 5,
             (false, _) => 6,
@@ -89,7 +97,7 @@ impl Wire for Saved {
         self.whole_from.encode(out);
         self.needs.encode(out);
         self.refilled.encode(out);
-        if plain {
+        if form < 6 {
             let plain: Vec<PlainStop> = self.stops.iter().map(Stop::plain).collect();
             plain.encode(out);
         } else {
@@ -98,6 +106,10 @@ impl Wire for Saved {
         if form >= 5 {
             self.checkpoints.encode(out);
             self.checkpoints_from.encode(out);
+        }
+        if form >= 7 {
+            self.logged.encode(out);
+            self.doubtful.encode(out);
         }
         self.protocol.is_some().encode(out);
         out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
@@ -109,7 +121,7 @@ impl Wire for Saved {
             NUMBERED => {
                 form = input.byte()?;
                 match form {
-                    1..=6 => Wire::decode(input)?,
+                    1..=7 => Wire::decode(input)?,
                     _ => return Err(WireError::Invalid("a state of a newer version of the software")),
                 }
             }
@@ -124,8 +136,9 @@ impl Wire for Saved {
             _ => Wire::decode(input)?,
         };
         let (checkpoints, checkpoints_from) = if form < 5 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        let (logged, doubtful) = if form < 7 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { reservation, received, history_ms, whole_from, checkpoints, checkpoints_from, needs, refilled, stops, protocol })
+        Ok(Saved { reservation, received, history_ms, whole_from, checkpoints, checkpoints_from, needs, refilled, stops, logged, doubtful, protocol })
     }
 }
 
@@ -177,6 +190,8 @@ pub(crate) struct Journal<C> {
     pub(super) everywhere: Timestamp,
     pub(super) saved: Saved,
     pub(super) reserved: Reserved,
+    /// A loss of power can cost what was acknowledged.
+    pub(super) may_lose: bool,
     /// The first error of the disk. Nothing is appended after it, and nothing leaves.
     pub(super) failed: Option<String>,
     /// Reserved keys that updates of other data centers have written since the last step.
@@ -203,6 +218,7 @@ impl<C> Journal<C> {
             everywhere: Timestamp::MAX,
             reserved: Reserved::new(boot, saved.reservation),
             saved,
+            may_lose: false,
             failed: None,
             arrived: Vec::new(),
             tapped: None,
@@ -354,9 +370,37 @@ impl<C> Journal<C> {
         }
     }
 
+    /// What was written here after what the store has, up to `upto`, can be lost: nobody can say of it that others have it. `newest` is the newest own update in the store.
+    pub(super) fn doubt(&mut self, newest: Timestamp, upto: Timestamp) {
+        let after = newest.max(self.saved.logged);
+        if upto <= after {
+            return;
+        }
+        let doubtful = &mut self.saved.doubtful;
+        match doubtful.last_mut().filter(|(_, last)| after <= *last) {
+            Some((first, last)) => (*first, *last) = (after.min(*first), upto.max(*last)),
+            None => doubtful.push((after, upto)),
+        }
+        if doubtful.len() > MOST_DOUBTFUL {
+            doubtful.remove(0);
+        }
+    }
+
+    /// Whether what was written here at `at` can be lost.
+    pub(super) fn is_doubtful(&self, at: Timestamp) -> bool {
+        // What a disk has lost is coming back.
+        if self.saved.refilled.is_some_and(|refilled| refilled.resumed.is_none() && at > refilled.upto) {
+            return true;
+        }
+        self.saved.doubtful.iter().any(|(after, upto)| *after < at && at <= *upto)
+    }
+
     /// The clock has handed out `last`, and hands out no more here.
     pub(super) fn end_clock<M, S: Store<M>>(&mut self, store: &mut S, last: Timestamp) {
         self.reserved.end(last);
+        if self.may_lose {
+            self.saved.logged = self.saved.logged.max(last);
+        }
         self.save(store);
     }
 
@@ -364,6 +408,9 @@ impl<C> Journal<C> {
     pub(super) fn reserve_clock<M, S: Store<M>>(&mut self, store: &mut S, now: Now, last: Timestamp) -> bool {
         let renewed = self.reserved.renew(now, last);
         if renewed {
+            if self.may_lose {
+                self.saved.logged = self.saved.logged.max(last);
+            }
             self.save(store);
             self.reserved.appended(store.end());
             self.reserved.on_durable(store.durable());
@@ -427,5 +474,36 @@ mod tests {
         let before = Saved { received: saved.received.clone(), ..told };
         assert_eq!(before.to_bytes(), saved.to_bytes());
         assert!(state_with_received(&[1, 2, 3], &[]).is_err());
+    }
+
+    #[test]
+    fn what_can_be_lost_is_remembered_within_bounds() {
+        let at = |ms| Timestamp::new(ms, 0);
+        let journal = || Journal::new(DcId(0), crate::store::KeepAll, Saved::default(), None, Notches::new(0, crate::planted::Planted::NONE), false);
+        let mut once = journal();
+        once.doubt(at(10), at(20));
+        let said =
+            |journal: &Journal<crate::store::KeepAll>| [at(10), at(10).successor(), at(20), at(20).successor()].map(|at| journal.is_doubtful(at));
+        assert_eq!(said(&once), [false, true, true, false]);
+        once.doubt(at(30), at(30));
+        assert_eq!(once.saved.doubtful.len(), 1, "nothing was handed out after what is there");
+        once.doubt(at(15), at(40));
+        assert_eq!(once.saved.doubtful, [(at(10), at(40))], "a start before anything was written or said");
+        once.saved.logged = at(50);
+        once.doubt(at(5), at(60));
+        assert_eq!(once.saved.doubtful, [(at(10), at(40)), (at(50), at(60))], "the log said how far it had come");
+        let again = Saved::from_bytes(&once.saved.to_bytes()).unwrap();
+        assert_eq!((again.doubtful, again.logged), (once.saved.doubtful, at(50)));
+
+        let mut often = journal();
+        (0..100).for_each(|number| often.doubt(at(number * 10), at(number * 10 + 5)));
+        assert_eq!(often.saved.doubtful.len(), MOST_DOUBTFUL);
+        assert!(often.is_doubtful(at(995)) && !often.is_doubtful(at(5)), "the oldest goes");
+
+        let mut refilling = journal();
+        refilling.saved.refilled = Some(Refilled { upto: at(7), resumed: None, done: false });
+        assert_eq!([at(7), at(8)].map(|at| refilling.is_doubtful(at)), [false, true], "what a disk has lost is still coming");
+        refilling.saved.refilled = Some(Refilled { upto: at(7), resumed: Some(at(9)), done: false });
+        assert!(!refilling.is_doubtful(at(8)), "it is told by what was doubted then");
     }
 }

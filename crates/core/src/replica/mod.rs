@@ -64,6 +64,7 @@ pub const PLANTED: &[&str] = &[
     "entry-said-that-was-asked-for",
     "copies-told-that-were-asked-for",
     "copies-timed-from-their-wait",
+    "lost-writes-said-to-be-elsewhere",
     "entry-timed-from-its-attempt",
     "past-read-before-it-is-here",
     "history-half-as-long",

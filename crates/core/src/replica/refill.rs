@@ -192,7 +192,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             // What was lost for good has had timestamps too, and whoever has seen them must not see them again.
             self.clock.raise(self.clock.last().plus_millis(LOST_MS));
             refilled.resumed = Some(self.clock.last());
+            let come_back = refilled.upto;
+            self.journal.doubt(come_back, self.clock.last());
         }
+        let Some(refilled) = &mut self.journal.saved.refilled else { return };
         refilled.done = done;
         match &mut self.peers.refilling {
             Some(refilling) if !done => refilling.passed_over = true,

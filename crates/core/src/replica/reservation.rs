@@ -102,6 +102,11 @@ impl Reserved {
         self.on_disk.ceiling(boot, now.monotonic_us / 1000)
     }
 
+    /// At a start: the machine has not stopped since the reservation was made, so what was handed to it is there.
+    pub(super) fn machine_ran_on(&self) -> bool {
+        self.on_disk.moving.is_some_and(|moving| self.boot == Some(moving.boot))
+    }
+
     /// Whether nobody asks anything.
     pub(super) fn set_quiet(&mut self, quiet: bool) {
         // What was fine for the one is not for the other.

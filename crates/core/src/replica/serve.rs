@@ -304,8 +304,14 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
         if let Some(start) = self.start.take() {
             self.flushed_at_us = now.monotonic_us;
             self.collected_at_us = now.monotonic_us;
+            let floor = self.journal.reserved.floor(now, self.config.planted.is("reservation-of-an-earlier-boot"));
             if !self.config.planted.is("clock-restarts-at-physical-time") {
-                self.clock.raise(self.journal.reserved.floor(now, self.config.planted.is("reservation-of-an-earlier-boot")));
+                self.clock.raise(floor);
+            }
+            // Of replicas and groups, a majority has what was acknowledged.
+            self.journal.may_lose = self.config.durability == Durability::Interval && self.config.place.replicas == 1 && !P::CAN.agrees();
+            if self.journal.may_lose && !self.journal.reserved.machine_ran_on() {
+                self.journal.doubt(start.received[self.config.place.dc().index()], floor);
             }
             if self.config.planted.is("rollback-stop-forgotten-at-restart") {
                 self.journal.saved.stops.clear();

@@ -43,6 +43,19 @@ impl<P: Protocol> Alone<P> {
         alone
     }
 
+    /// As [`Alone::new`], under `interval`, on a machine that can name its run.
+    pub fn under_interval(place: Place) -> Alone<P> {
+        let config = ReplicaConfig { boot: Some(1), ..ReplicaConfig::new(place, KeyspaceId(0)) };
+        Alone::with(config, P::Options::default(), 1_000_000, MemoryStore::with_simulated_disk(), Recovered::default())
+    }
+
+    /// Another, on a machine that has lost its power: it has what is on disk.
+    pub fn after_power_loss(&self) -> Alone<P> {
+        let (store, recovered) = self.disk().crash_image();
+        let config = ReplicaConfig { boot: self.config.boot.map(|boot| boot + 1), ..self.config.clone() };
+        Alone::with(config, self.options.clone(), self.now_us + 1_000, store, recovered)
+    }
+
     /// Another, that starts with what the disk of this one has up to `upto`, and with these options.
     pub fn again(&self, upto: Position, options: &str) -> Alone<P> {
         let (store, recovered) = self.disk().crash_image_at(upto);

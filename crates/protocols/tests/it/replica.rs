@@ -1,5 +1,6 @@
 //! The replica around the protocols: compound operations, expiry, bounds, bad frames, a failing disk.
 
+use crate::alone::Alone;
 use crate::common::{Desk, START_MS, key, open, server, text};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::dial::{Dial, Level};
@@ -618,4 +619,53 @@ fn changes_that_waited_for_the_clock_see_each_other() {
     // What it writes now is ahead of that data center's clock.
     desk.put(0, &mut session, &x, "newer");
     two_waiting_changes("gentlerain", desk, &session, &x);
+}
+
+/// Under `interval`, a loss of power costs what was acknowledged and not flushed. Who asks whether others have it is told so; who asks for any other write is answered as ever.
+#[test]
+fn nobody_is_told_that_others_have_what_the_power_took() {
+    let place = Place { server: server(0, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
+    let x = key("x", 0, 1);
+    let wait = |alone: &mut Alone<Causal>, upto| {
+        let mut session = alone.session();
+        alone.begin(&mut session, Operation::AwaitReplication { upto, data_centers: 1 })
+    };
+    let is_doubtful = |alone: &mut Alone<Causal>, upto| match wait(alone, upto) {
+        Ok(Outcome::Failed(Failure::Refused(why))) if why.contains("can be lost") => true,
+        Err(_) => false,
+        other => panic!("{other:?}"),
+    };
+    let mut first = Alone::<Causal>::under_interval(place);
+    let mut session = first.session();
+    first.put(&mut session, &x, "kept");
+    first.pass(500);
+    let kept = session.last_write(DcId(0));
+    // Other partitions of the node are written meanwhile. This one says how far its log has come.
+    first.pass(30_000);
+    let ago = |ms| Timestamp::new(START_MS + first.now_us / 1000 - ms, 0);
+    let (elsewhere, just_now) = (ago(25_000), ago(1));
+    let mut idle = first.after_power_loss();
+    assert_eq!([kept, elsewhere, just_now].map(|at| is_doubtful(&mut idle, at)), [false, false, true], "after its last word it may have written");
+    first.put(&mut session, &key("y", 0, 1), "flushed at once, since the disk had nothing to do");
+    first.put(&mut session, &x, "lost");
+    let lost = session.last_write(DcId(0));
+    assert!(!is_doubtful(&mut first, lost), "it is there");
+    let mut killed = first.restarted();
+    assert!(!is_doubtful(&mut killed, lost), "nothing is lost with a process");
+
+    let mut second = first.after_power_loss();
+    assert_eq!(second.get(&mut second.session(), &x).as_deref(), Some("kept"));
+    let all = |alone: &mut Alone<Causal>| [kept, elsewhere, lost].map(|at| is_doubtful(alone, at));
+    assert_eq!(all(&mut second), [false, false, true]);
+    let mut session = second.session();
+    second.put(&mut session, &x, "new");
+    let new = session.last_write(DcId(0));
+    assert!(new > lost && !is_doubtful(&mut second, new), "what is written now is like any write");
+    second.pass(500);
+    let mut third = second.restarted();
+    assert_eq!(all(&mut third), [false, false, true], "that is remembered");
+    assert!(!is_doubtful(&mut third, new));
+    let mut fourth = third.after_power_loss();
+    assert_eq!(all(&mut fourth), [false, false, true], "once more without power");
+    assert!(!is_doubtful(&mut fourth, new));
 }
