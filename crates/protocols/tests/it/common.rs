@@ -130,7 +130,13 @@ impl Desk {
     }
 
     fn deliver_those(&mut self, wanted: &dyn Fn(ServerId, ServerId) -> bool) {
-        while let Some(index) = self.under_way.iter().position(|(from, to, _)| wanted(*from, *to)) {
+        // What is not wanted stays in front: it is not looked at again.
+        let mut index = 0;
+        while let Some((from, to, _)) = self.under_way.get(index) {
+            if !wanted(*from, *to) {
+                index += 1;
+                continue;
+            }
             let (from, to, frame) = self.under_way.remove(index);
             self.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
         }

@@ -217,7 +217,9 @@ async fn the_server_tells_about_itself() {
     run(&mut client, "SET a 1 PX 1 => OK").await;
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     let keyspace = client.ask("INFO keyspace").await.text();
-    assert!(keyspace.contains("db0:keys=1,expires=1,"), "there are never more than keys, though what has expired is still there: {keyspace}");
+    // What has expired is counted until it is collected, which it may be by now.
+    let counted = ["db0:keys=1,expires=1,", "db0:keys=1,expires=0,"].iter().any(|counted| keyspace.contains(counted));
+    assert!(counted, "there are never more than keys, though what has expired is still there: {keyspace}");
     run(&mut client, "DEL a b => 1").await;
     for expected in ["redis_version:7", "data_center:here", "# Keyspace", "name=plain,protocol=eventual", "connected_clients:1"] {
         assert!(info.contains(expected), "{expected} in {info}");
