@@ -282,7 +282,7 @@ pub enum Operation {
         last: u16,
     },
     /// Waits until at least `data_centers` other data centers have everything written at this partition up to `upto` on
-    /// disk; answers how far each one is, then or at the deadline.
+    /// disk; answers how far each one is, then or at the deadline. Refused if what was written here at `upto` can be lost: with the power under [`crate::store::Durability::Interval`], or with a disk.
     AwaitReplication {
         /// The session's latest write.
         upto: Timestamp,

@@ -213,11 +213,11 @@ fn around<P: Protocol>(
     store: Driver<P::Meta>,
     found: Recovered,
 ) -> Result<Box<dyn Stack>, String> {
-    // A constant condition: replicas are not compiled around protocols that agree themselves.
-    if const { P::CAN.agrees() } || config.place.replicas <= 1 {
-        return Layers::<P>::around(config, options, counters, store, found);
+    // A constant: replicas are not compiled around protocols that agree themselves.
+    if config.place.replicas > 1 && const { !P::CAN.agrees() } {
+        return Replicated::<P>::around(config, options, counters, store, found);
     }
-    if const { !P::CAN.agrees() } { Replicated::<P>::around(config, options, counters, store, found) } else { unreachable!("it agrees itself") }
+    Layers::<P>::around(config, options, counters, store, found)
 }
 
 /// What a stop as `how` says leaves of `store`: the store that a restart opens and what it finds in it, and how many records are gone.

@@ -187,16 +187,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// The server writes and sends again; `done` says whether every data center has answered.
     fn go_on(&mut self, done: bool) {
-        let Some(refilled) = &mut self.journal.saved.refilled else { return };
+        let Some(mut refilled) = self.journal.saved.refilled else { return };
         if refilled.resumed.is_none() {
             // What was lost for good has had timestamps too, and whoever has seen them must not see them again.
             self.clock.raise(self.clock.last().plus_millis(LOST_MS));
             refilled.resumed = Some(self.clock.last());
-            let come_back = refilled.upto;
-            self.journal.doubt(come_back, self.clock.last());
+            self.journal.doubt(refilled.upto, self.clock.last());
         }
-        let Some(refilled) = &mut self.journal.saved.refilled else { return };
         refilled.done = done;
+        self.journal.saved.refilled = Some(refilled);
         match &mut self.peers.refilling {
             Some(refilling) if !done => refilling.passed_over = true,
             refilling => *refilling = None,

@@ -85,12 +85,11 @@ impl World<'_> {
             let lost = &self.servers[self.index(ServerId { replica: 0, ..here })].lost;
             let loses = self.disk_lost_writes || self.plan.may_lose_acknowledged();
             let on_disk = |id: &VersionId| loses && lost.iter().any(|(after, upto)| *after < id.written && id.written <= *upto);
-            let is_lost = |id: &VersionId| on_disk(id) || self.died_with(id, here.partition);
             for key in (0..self.plan.keys.len()).filter(|key| self.plan.partition(*key) == here.partition) {
                 let written = &self.written[key];
-                // Who asks for this very write is to hear that it can be lost.
-                let asked_for = |id: &VersionId| id.written == current.awaited && !self.died_with(id, here.partition);
-                let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto && (!is_lost(id) || asked_for(id));
+                // Who asks for this very write is to hear that its disk can have lost it.
+                let excused = |id: &VersionId| on_disk(id) && id.written != current.awaited || self.died_with(id, here.partition);
+                let told = |id: &&VersionId| id.origin == here.dc && id.written <= upto && !excused(id);
                 let Some(required) = written.versions.iter().filter(told).max().copied() else { continue };
                 let name = Key::from(self.plan.keys[key].as_bytes());
                 let found = if self.plan.has_replicas() { node.look().peek(now, &name).map(|(version, _)| version) } else { node.on_disk(&name) };
