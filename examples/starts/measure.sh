@@ -6,6 +6,7 @@
 # It needs redis-cli and 300 bytes of disk for each key. Between the last write and the kill nobody asks anything for IDLE seconds (3).
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 4 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2; }
+command -v redis-cli > /dev/null || { echo "measure.sh: redis-cli is missing: apt-get install redis-tools"; exit 1; }
 program=$1 keys=${2:-1000000} protocol=${3:-causal} port=${4:-7990}
 folder=$(mktemp -d)
 node=

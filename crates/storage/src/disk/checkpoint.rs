@@ -111,10 +111,11 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// Does a bounded part of what a checkpoint needs; waits for the writing thread if `wait`.
     pub(super) fn continue_checkpoint(&mut self, wait: bool) -> io::Result<()> {
+        // While much is written, the next checkpoint begins as soon as one has ended: the log before that one goes meanwhile.
+        if !wait {
+            self.drop_segment()?;
+        }
         if self.running.is_none() {
-            if !wait {
-                self.drop_segment()?;
-            }
             if wait || self.options.is_short_of_space() || !self.checkpoint_is_due() {
                 return Ok(());
             }
@@ -213,5 +214,46 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             self.log.drop_oldest()?;
         }
         Ok(may)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DiskOptions;
+    use crate::conformance::{Meta, append, flush, id, put};
+
+    /// While much is written one checkpoint follows the other, so what is before the last one cannot wait until none is under way.
+    #[test]
+    fn the_log_before_a_checkpoint_goes_while_the_next_one_is_under_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = DiskOptions { segment_bytes: 2000, checkpoint_bytes: u64::MAX, ..DiskOptions::default() };
+        let (mut store, _) = DiskStore::<Meta>::open(directory.path(), options).unwrap();
+        let write = |store: &mut DiskStore<Meta>, from: u64, count: u64| {
+            for at in from..from + count {
+                append(store, &put(id(at, 0), &[&format!("key {at}")]), true);
+                // A segment ends at a flush.
+                if at % 20 == 0 {
+                    flush(store);
+                }
+            }
+        };
+        write(&mut store, 1, 500);
+        store.release(id(500, 0).written);
+        store.begin_checkpoint();
+        store.finish_checkpoint().unwrap();
+        write(&mut store, 501, 519);
+        store.begin_checkpoint();
+        let (position, before) = (store.checkpoint.position, store.log.segments.len());
+        for gone in 1..=5 {
+            store.continue_checkpoint(false).unwrap();
+            assert_eq!(store.log.segments.len(), before - gone, "one at a time");
+        }
+        assert!(store.running.is_some(), "the last of what was written since is not flushed");
+        while store.drop_segment().unwrap() {}
+        assert!(store.log.segments.front().is_some_and(|oldest| oldest.base <= position), "and no more than may");
+        drop(store);
+        let (store, recovered) = DiskStore::<Meta>::open(directory.path(), DiskOptions::default()).unwrap();
+        assert_eq!((store.stats().keys, recovered.replayed), (1019, 519));
     }
 }

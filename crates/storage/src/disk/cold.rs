@@ -142,6 +142,11 @@ pub(super) fn decode_key(key: &[u8]) -> io::Result<(Place, Key)> {
     Ok((Place(place.iter().fold(0, |place, byte| place << 8 | u64::from(*byte))), Key::from(key)))
 }
 
+/// The chain of `key`, least version first.
+pub(super) fn get<M: Wire>(engine: &dyn Engine, key: &[u8]) -> io::Result<Option<Vec<Version<M>>>> {
+    engine.get(&[engine_key(key)])?.pop().flatten().map(|bytes| decode_chain(&bytes)).transpose()
+}
+
 /// The encoded chains of `keys`, in their order.
 pub(super) fn read(engine: &dyn Engine, keys: &[Key]) -> io::Result<Vec<Option<Vec<u8>>>> {
     engine.get(&keys.iter().map(|key| engine_key(key)).collect::<Vec<_>>())
@@ -250,7 +255,7 @@ impl Cold {
 
     /// The chain of `key`, least version first.
     pub(super) fn get<M: Wire>(&self, key: &[u8]) -> io::Result<Option<Vec<Version<M>>>> {
-        self.engine.get(&[engine_key(key)])?.pop().flatten().map(|bytes| decode_chain(&bytes)).transpose()
+        get(&*self.engine, key)
     }
 
     /// Has `chains`, which a replay has found, stand before what the engine may not have although it counts it, so that the next checkpoint writes it again or takes it away: the log has all of it. Returns the number of
@@ -280,7 +285,7 @@ impl Cold {
         pages(from, Vec::as_slice, |from, limit| self.engine.walk_keys(from, limit)).map(|key| decode_key(&key?))
     }
 
-    /// What a thread of its own reads with: see [`read`] and [`walk`].
+    /// What a thread of its own reads with: see [`get`], [`read`] and [`walk`].
     pub(super) fn reader(&self) -> Arc<dyn Engine> {
         self.engine.clone()
     }

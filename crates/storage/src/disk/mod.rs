@@ -18,6 +18,7 @@ mod embedded;
 mod format;
 mod lock;
 mod log;
+mod making;
 mod mark;
 mod options;
 mod read;
@@ -133,10 +134,15 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if marked.is_some_and(|marked| marked.store != number) {
             return Err(OpenError::Foreign { path: mark, what: "belongs to another store than the log beside it".to_owned() });
         }
-        let mut replay = Replay::new(&checkpoint, engine_keys, options.own_cache_bytes);
         let known = recovery::Known { store: number, checkpoint: checkpoint.position, flushed: marked.map(|marked| marked.position) };
-        let mut log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, |found| replay.take(&found, &cold))?;
-        let Replayed { mut chains, own, own_floor, mut recovered, positions, passed_over } = replay.finish();
+        let engine = cold.reader();
+        let (mut log, replayed) = std::thread::scope(|scope| {
+            let mut replay = Replay::new(scope, &*engine, &checkpoint, engine_keys, options.own_cache_bytes);
+            let log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, |found| replay.take(&found))?;
+            let replayed = replay.finish().map_err(|what| OpenError::damaged(&log_directory, 0, what))?;
+            Ok::<_, OpenError>((log, replayed))
+        })?;
+        let Replayed { mut chains, own, own_floor, mut recovered, positions, passed_over } = replayed;
         log.failure = failure;
         let engine_keys = cold.settle(&mut chains, engine_keys).map_err(OpenError::io("read from the engine of", directory))?;
         if passed_over > 0 {

@@ -1,19 +1,18 @@
 //! What a start makes of the log's records: chains over those of the last checkpoint, own updates, the protocol's state and its own log.
 
-use super::cold::{Checkpoint, Cold};
+use super::cold::Checkpoint;
 use super::format::{Kind, RECORD_HEADER};
+use super::making::{BATCH, Change, Maker};
 use super::recovery::Found;
 use crate::chains::Chains;
+use crate::engine::Engine;
 use crate::entries::Entries;
 use crate::own::OwnUpdates;
 use rheostat_clock::Timestamp;
-use rheostat_core::store::{Position, Recovered, Trim, raise_newest};
-use rheostat_core::version::{Key, Update, Version, VersionId};
+use rheostat_core::store::{Position, Recovered, raise_newest};
+use rheostat_core::version::{Key, Update, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
-use smallvec::SmallVec;
-
-/// Versions that go into the chains together: the memory that their keys are looked up in is asked for at once.
-const TOGETHER: usize = 32;
+use std::thread::Scope;
 
 /// The payload of a record that says that a key lost all versions up to an id.
 pub(super) struct Forget {
@@ -41,13 +40,14 @@ pub(super) fn kept_update<M: Wire>(payload: &[u8]) -> Result<Option<Update<M>>, 
 }
 
 /// A replay under way.
-pub(super) struct Replay<M> {
-    chains: Chains<M>,
-    /// Versions that are still to go into the chains.
-    waiting: Vec<(Key, Version<M>)>,
-    /// Where the checkpoint ends that it goes on from, and how many keys the engine holds.
+pub(super) struct Replay<'scope, 'env, M> {
+    scope: &'scope Scope<'scope, 'env>,
+    /// `None` after an error.
+    maker: Option<Maker<'scope, M>>,
+    /// Changes that are still to go to the maker.
+    waiting: Vec<Change<M>>,
+    /// Where the checkpoint ends that it goes on from.
     from: u64,
-    engine_keys: u64,
     own: OwnUpdates<M>,
     own_floor: Timestamp,
     own_cache_bytes: usize,
@@ -73,16 +73,23 @@ pub(super) struct Replayed<M> {
     pub(super) passed_over: usize,
 }
 
-impl<M: Wire + Clone + Send + 'static> Replay<M> {
-    pub(super) fn new(checkpoint: &Checkpoint, engine_keys: u64, own_cache_bytes: usize) -> Replay<M> {
+impl<'scope, 'env, M: Wire + Clone + Send + 'static> Replay<'scope, 'env, M> {
+    /// One that goes on from `checkpoint`, over what `engine` holds: `engine_keys` keys. Threads are of `scope`.
+    pub(super) fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        engine: &'scope dyn Engine,
+        checkpoint: &Checkpoint,
+        engine_keys: u64,
+        own_cache_bytes: usize,
+    ) -> Self {
         let mut own = OwnUpdates::new();
         let own_floor = checkpoint.newest_own.max(checkpoint.released);
         own.raise(own_floor);
         Replay {
-            chains: Chains::begin_replay(),
-            waiting: Vec::with_capacity(TOGETHER),
+            scope,
+            maker: Some(Maker::new(engine, engine_keys)),
+            waiting: Vec::new(),
             from: checkpoint.position,
-            engine_keys,
             own,
             own_floor,
             own_cache_bytes,
@@ -95,7 +102,7 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
     }
 
     /// Takes the next record; returns the timestamp of an own update. Errors: why it cannot be one of this log.
-    pub(super) fn take(&mut self, found: &Found<'_>, cold: &Cold) -> Result<Option<Timestamp>, String> {
+    pub(super) fn take(&mut self, found: &Found<'_>) -> Result<Option<Timestamp>, String> {
         let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
         let new = found.end > self.from;
         match found.kind {
@@ -104,9 +111,8 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
                     self.passed_over += 1;
                     return Ok(None);
                 };
-                self.waiting.extend(update.versions().map(|(key, version)| (key.clone(), version)));
-                if self.waiting.len() >= TOGETHER {
-                    self.put();
+                for (key, version) in update.versions() {
+                    self.change(Change::Version(key.clone(), version))?;
                 }
                 self.recovered.replayed += 1;
                 raise_newest(&mut self.recovered.newest, update.id);
@@ -128,13 +134,7 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
                 Ok(None)
             }
             Kind::Forget if new => {
-                let Forget { key, upto } = Forget::from_bytes(found.payload).map_err(wrong)?;
-                self.put();
-                if self.engine_keys > self.chains.on_disk() && !self.chains.contains(&key) {
-                    let stored = cold.get(&key).map_err(|error| error.to_string())?;
-                    self.chains.load(&key, stored.unwrap_or_default());
-                }
-                self.chains.trim(&key, &Trim::Upto(upto));
+                self.change(Change::Forget(Forget::from_bytes(found.payload).map_err(wrong)?))?;
                 Ok(None)
             }
             Kind::Entry => {
@@ -154,12 +154,12 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Replayed<M> {
-        self.put();
-        self.chains.end_replay();
-        self.recovered.entries = self.entries.into_list();
-        let Replay { chains, own, own_floor, recovered, positions, passed_over, .. } = self;
-        Replayed { chains, own, own_floor, recovered, positions, passed_over }
+    /// What it has made. Errors: the engine's.
+    pub(super) fn finish(self) -> Result<Replayed<M>, String> {
+        let Replay { maker, waiting, own, own_floor, mut recovered, entries, positions, passed_over, .. } = self;
+        let chains = maker.ok_or("it has failed")?.finish(waiting)?;
+        recovered.entries = entries.into_list();
+        Ok(Replayed { chains, own, own_floor, recovered, positions, passed_over })
     }
 
     /// The next own update was `written` then, which is after all others and `floor`.
@@ -171,13 +171,14 @@ impl<M: Wire + Clone + Send + 'static> Replay<M> {
         Ok(written)
     }
 
-    /// Puts what waits into the chains.
-    fn put(&mut self) {
-        let keys: SmallVec<[&[u8]; TOGETHER]> = self.waiting.iter().map(|(key, _)| &**key).collect();
-        self.chains.prefetch(&keys, |_| ());
-        drop(keys);
-        for (key, version) in self.waiting.drain(..) {
-            self.chains.replay(&key, version, self.engine_keys > 0);
+    /// The next change of the chains.
+    fn change(&mut self, change: Change<M>) -> Result<(), String> {
+        self.waiting.push(change);
+        if self.waiting.len() >= BATCH {
+            let batch = std::mem::replace(&mut self.waiting, Vec::with_capacity(BATCH));
+            let maker = self.maker.take().ok_or("it has failed")?;
+            self.maker = Some(maker.take(batch, self.scope)?);
         }
+        Ok(())
     }
 }

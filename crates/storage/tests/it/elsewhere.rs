@@ -7,12 +7,14 @@ use rheostat_core::store::Store;
 use rheostat_core::version::VersionId;
 use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put, walk};
 use rheostat_storage::engine::{Engine, Engines, Entries};
-use rheostat_storage::{DiskOptions, DiskStore};
+use rheostat_storage::{DiskOptions, DiskStore, OpenError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
 
 /// What is there, whoever has it open.
 #[derive(Default)]
@@ -30,12 +32,15 @@ struct Elsewhere {
     there: Arc<Mutex<There>>,
     /// How many keys are written before it crashes.
     left: Arc<Mutex<Option<usize>>>,
+    /// Chains cannot be read.
+    unreadable: Arc<AtomicBool>,
 }
 
 /// The engine, opened.
 struct Opened {
     there: Arc<Mutex<There>>,
     left: Arc<Mutex<Option<usize>>>,
+    unreadable: Arc<AtomicBool>,
     /// The number of keys that was said last, and what may not have been there at the opening and was not written since.
     said: Mutex<(u64, Option<BTreeSet<Vec<u8>>>)>,
 }
@@ -44,7 +49,7 @@ impl Engines for Elsewhere {
     fn open(&self, _: u64) -> io::Result<Arc<dyn Engine>> {
         let there = self.there.lock().unwrap();
         let said = (there.counted, if there.counted == 0 { Some(BTreeSet::new()) } else { there.unsure.clone() });
-        Ok(Arc::new(Opened { there: self.there.clone(), left: self.left.clone(), said: Mutex::new(said) }))
+        Ok(Arc::new(Opened { there: self.there.clone(), left: self.left.clone(), unreadable: self.unreadable.clone(), said: Mutex::new(said) }))
     }
 
     fn delete(&self, _: u64) -> io::Result<()> {
@@ -107,6 +112,9 @@ impl Engine for Opened {
     }
 
     fn get(&self, keys: &[Vec<u8>]) -> io::Result<Vec<Option<Vec<u8>>>> {
+        if self.unreadable.load(Ordering::Relaxed) {
+            return Err(io::Error::other("it cannot be read"));
+        }
         let there = self.there.lock().unwrap();
         Ok(keys.iter().map(|key| there.chains.get(key).cloned()).collect())
     }
@@ -128,9 +136,13 @@ fn names() -> impl Iterator<Item = String> {
     (0..KEYS).map(|number| format!("key {number}"))
 }
 
-fn open(directory: &Path, elsewhere: &Arc<Elsewhere>) -> DiskStore<Meta> {
+fn try_to_open(directory: &Path, elsewhere: &Arc<Elsewhere>) -> Result<DiskStore<Meta>, OpenError> {
     let options = DiskOptions { engines: Some(elsewhere.clone()), memory_bytes: 2000, checkpoint_bytes: u64::MAX, ..DiskOptions::default() };
-    DiskStore::open(directory, options).unwrap_or_else(|error| panic!("does not open: {error}")).0
+    DiskStore::open(directory, options).map(|(store, _)| store)
+}
+
+fn open(directory: &Path, elsewhere: &Arc<Elsewhere>) -> DiskStore<Meta> {
+    try_to_open(directory, elsewhere).unwrap_or_else(|error| panic!("does not open: {error}"))
 }
 
 /// The number of keys, found by walking over all of them.
@@ -208,4 +220,50 @@ fn the_number_of_keys_is_right_after_any_crash_in_a_checkpoint() {
 #[test]
 fn where_the_engine_does_not_know_what_it_counts_the_keys_are_counted() {
     (1..=300).for_each(|seed| run(seed, true));
+}
+
+/// A store whose engine holds all keys, and whose log has some `changes` besides: so many that a start makes chains of them on a thread of their own, or not.
+fn with_a_log(changes: usize) -> (TempDir, Arc<Elsewhere>, Newest) {
+    let (directory, elsewhere) = (directory(), Arc::new(Elsewhere::default()));
+    let mut store = open(directory.path(), &elsewhere);
+    let (mut random, mut at, mut newest) = (Random::new(changes as u64), 0, Newest::new());
+    for name in names() {
+        at += 1;
+        append(&mut store, &put(id(at, 0), &[&name]), true);
+        newest.insert(name, id(at, 0));
+    }
+    at += 1;
+    append(&mut store, &delete(id(at, 0), "key 0"), true);
+    newest.remove("key 0");
+    store.checkpoint().expect("checkpoints");
+    // The log has nothing else of it, so a start has to look up of what this is.
+    store.collect(b"key 0", &TestCut::upto(at));
+    while at < changes as u64 {
+        work(&mut store, &mut random, &mut at, &mut newest);
+    }
+    flush(&mut store);
+    (directory, elsewhere, newest)
+}
+
+#[test]
+fn a_long_log_makes_the_chains_that_a_short_one_makes() {
+    for changes in [100, 3_000, 20_000] {
+        let (directory, elsewhere, newest) = with_a_log(changes);
+        for round in 0..2 {
+            let mut store = open(directory.path(), &elsewhere);
+            check(&mut store, &newest, changes as u64, &format!("start {round}"));
+        }
+    }
+}
+
+#[test]
+fn a_start_whose_engine_cannot_be_read_says_so_and_the_next_one_loses_nothing() {
+    for changes in [100, 20_000] {
+        let (directory, elsewhere, newest) = with_a_log(changes);
+        elsewhere.unreadable.store(true, Ordering::Relaxed);
+        let error = try_to_open(directory.path(), &elsewhere).err().unwrap_or_else(|| panic!("{changes} changes: it starts")).to_string();
+        assert!(error.contains("it cannot be read"), "{changes} changes: {error}");
+        elsewhere.unreadable.store(false, Ordering::Relaxed);
+        check(&mut open(directory.path(), &elsewhere), &newest, changes as u64, "after a start that failed");
+    }
 }

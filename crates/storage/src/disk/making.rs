@@ -1,0 +1,128 @@
+//! What a replay makes of the log's records: chains, on a thread of their own if the log is long.
+
+use super::cold;
+use super::replay::Forget;
+use crate::chains::Chains;
+use crate::engine::Engine;
+use rheostat_core::store::Trim;
+use rheostat_core::version::{Key, Version};
+use rheostat_core::wire::Wire;
+use smallvec::SmallVec;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// Changes that go into the chains together: the memory that their keys are looked up in is asked for at once.
+const TOGETHER: usize = 32;
+
+/// Changes that go to the thread of the chains at once.
+pub(super) const BATCH: usize = 1024;
+
+/// Batches that may wait for it.
+const WAITING: usize = 8;
+
+/// What a record does to the chains.
+pub(super) enum Change<M> {
+    Version(Key, Version<M>),
+    Forget(Forget),
+}
+
+/// Makes chains of changes.
+pub(super) struct Making<'a, M> {
+    chains: Chains<M>,
+    engine: &'a dyn Engine,
+    /// How many keys the engine holds.
+    engine_keys: u64,
+}
+
+impl<M: Wire + Clone> Making<'_, M> {
+    /// Takes `changes`, the log's next ones. Errors: the engine's.
+    fn take(&mut self, changes: Vec<Change<M>>) -> Result<(), String> {
+        let mut changes = changes.into_iter();
+        while !changes.as_slice().is_empty() {
+            let together = changes.as_slice().len().min(TOGETHER);
+            let keys: SmallVec<[&[u8]; TOGETHER]> = changes.as_slice()[..together].iter().map(|change| &**change.key()).collect();
+            self.chains.prefetch(&keys, |_| ());
+            drop(keys);
+            changes.by_ref().take(together).try_for_each(|change| self.make(change))?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, change: Change<M>) -> Result<(), String> {
+        match change {
+            Change::Version(key, version) => self.chains.replay(&key, version, self.engine_keys > 0),
+            Change::Forget(Forget { key, upto }) => {
+                if self.engine_keys > self.chains.on_disk() && !self.chains.contains(&key) {
+                    let stored = cold::get(self.engine, &key).map_err(|error| error.to_string())?;
+                    self.chains.load(&key, stored.unwrap_or_default());
+                }
+                self.chains.trim(&key, &Trim::Upto(upto));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what comes until nothing comes any more.
+    fn take_all(mut self, changes: Receiver<Vec<Change<M>>>) -> Result<Self, String> {
+        changes.into_iter().try_for_each(|changes| self.take(changes))?;
+        Ok(self)
+    }
+}
+
+impl<M> Change<M> {
+    fn key(&self) -> &Key {
+        match self {
+            Change::Version(key, _) | Change::Forget(Forget { key, .. }) => key,
+        }
+    }
+}
+
+/// Where the chains are made: beside the thread that reads the records, if there are many.
+pub(super) enum Maker<'scope, M> {
+    Here(Making<'scope, M>),
+    Beside(SyncSender<Vec<Change<M>>>, ScopedJoinHandle<'scope, Result<Making<'scope, M>, String>>),
+}
+
+impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
+    /// One that makes chains over what `engine` holds: `engine_keys` keys.
+    pub(super) fn new(engine: &'scope dyn Engine, engine_keys: u64) -> Self {
+        Maker::Here(Making { chains: Chains::begin_replay(), engine, engine_keys })
+    }
+
+    /// The next changes, `whole` a batch of them. Errors: the engine's, of these or of earlier ones.
+    pub(super) fn take<'env>(self, changes: Vec<Change<M>>, scope: &'scope Scope<'scope, 'env>) -> Result<Self, String> {
+        let (sender, thread) = match self {
+            Maker::Here(making) => {
+                let (sender, receiver) = sync_channel(WAITING);
+                let thread = std::thread::Builder::new().name("rheostat-replay".to_owned()).spawn_scoped(scope, move || making.take_all(receiver));
+                (sender, thread.map_err(|error| format!("start a thread: {error}"))?)
+            }
+            Maker::Beside(sender, thread) => (sender, thread),
+        };
+        match sender.send(changes) {
+            Ok(()) => Ok(Maker::Beside(sender, thread)),
+            Err(_) => {
+                drop(sender);
+                Err(joined(thread).err().unwrap_or_else(|| "its thread has ended".to_owned()))
+            }
+        }
+    }
+
+    /// The chains, after the last changes.
+    pub(super) fn finish(self, changes: Vec<Change<M>>) -> Result<Chains<M>, String> {
+        let mut making = match self {
+            Maker::Here(making) => making,
+            Maker::Beside(sender, thread) => {
+                drop(sender);
+                joined(thread)?
+            }
+        };
+        making.take(changes)?;
+        making.chains.end_replay();
+        Ok(making.chains)
+    }
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, String>>) -> Result<T, String> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
