@@ -139,6 +139,11 @@ pub trait Cut<M> {
     /// there may go: nothing older can come back.
     fn complete(&self, at: Timestamp) -> bool;
 
+    /// Whether every reader here, present or to come, gets what was written up to `at` elsewhere, or something newer: no snapshot is older. Where it is not known, what [`Cut::complete`] says.
+    fn covers(&self, at: Timestamp) -> bool {
+        self.complete(at)
+    }
+
     /// What is kept for its age.
     fn history(&self) -> History;
 }

@@ -164,6 +164,10 @@ impl<M, C: Cut<M>> Cut<M> for Everywhere<'_, C> {
         at <= self.upto && self.cut.complete(at)
     }
 
+    fn covers(&self, at: Timestamp) -> bool {
+        self.cut.covers(at)
+    }
+
     #[inline]
     fn history(&self) -> History {
         self.cut.history()

@@ -74,6 +74,7 @@ pub const PLANTED: &[&str] = &[
     "refilled-by-the-first-answer",
     "read-before-refilled",
     "read-of-parts-goes-on",
+    "filled-when-it-is-visible-here",
     "rollback-beside-writes",
     "rollback-looks-too-early",
     "rollback-ends-before-it-is-seen",

@@ -9,7 +9,7 @@ use crate::dial::Level;
 use crate::ids::{Membership, Now, Place, ServerId};
 use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
 use crate::protocol::Protocol;
-use crate::store::{Durability, Position, Store};
+use crate::store::{Cut, Durability, Position, Store};
 use crate::version::Update;
 use crate::wire::Wire;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -403,10 +403,12 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if !self.peers.are_filling() || !self.peers.have_come() {
             return;
         }
-        // A version is newer than all it depends on, of any partition.
+        // A version is newer than all it depends on, of any partition. What is visible here is not yet in the snapshots that servers of other partitions choose, who hear of it later.
         let (stable, newest) = (self.protocol.stable(), self.peers.needs.max());
         let visible = self.peers.each().all(|(dc, ..)| stable.get(dc.index()).is_none_or(|stable| *stable >= newest));
-        if visible || self.peers.each().any(|(_, _, receiver)| receiver.is_out_of_reach(now.monotonic_us)) {
+        let covered =
+            stable.is_empty() || P::CAN.agrees() || self.journal.cut.covers(newest) || self.config.planted.is("filled-when-it-is-visible-here");
+        if visible && covered || self.peers.each().any(|(_, _, receiver)| receiver.is_out_of_reach(now.monotonic_us)) {
             self.peers.needs = TimestampVector::new();
             self.peers.filling = false;
         }

@@ -71,6 +71,8 @@ pub(super) struct Transaction {
 /// What every read here covers, present or to come.
 pub struct AdaptiveCut {
     oldest_snapshot: TrackVector,
+    /// What of it is of other data centers, at least.
+    covered: Timestamp,
     complete: Timestamp,
     history: History,
 }
@@ -82,6 +84,10 @@ impl Cut<Meta> for AdaptiveCut {
 
     fn complete(&self, at: Timestamp) -> bool {
         at <= self.complete
+    }
+
+    fn covers(&self, at: Timestamp) -> bool {
+        at <= self.covered
     }
 
     fn history(&self) -> History {
@@ -96,6 +102,13 @@ impl Adaptive {
 
     pub(super) fn is_alone(&self) -> bool {
         self.place.partitions == 1
+    }
+
+    /// The least entry of `vector` that has to do with `dc`; infinity if it holds nothing.
+    fn of_data_center(&self, vector: &TrackVector, dc: DcId) -> Timestamp {
+        let partitions = (0..self.place.partitions).map(PartitionId).filter(|partition| self.holders(*partition).contains(&dc));
+        let tracks = partitions.map(|partition| self.options.track(&self.place, ServerId::new(dc, partition)));
+        tracks.map(|track| vector.get(track)).fold(Timestamp::MAX, Timestamp::min)
     }
 
     fn track(&self, dc: DcId) -> Track {
@@ -524,11 +537,12 @@ impl Protocol for Adaptive {
 
     fn cut(&self, history: History, received: &[Timestamp]) -> AdaptiveCut {
         if self.planted.is("tombstone-collected-early") {
-            return AdaptiveCut { oldest_snapshot: TrackVector::infinite(), complete: Timestamp::MAX, history };
+            return AdaptiveCut { oldest_snapshot: TrackVector::infinite(), covered: Timestamp::MAX, complete: Timestamp::MAX, history };
         }
         let oldest_snapshot = if self.planted.is("cut-ignores-transactions") { self.version_vector() } else { self.tree.oldest_snapshot.clone() };
         let complete = received.iter().copied().min().unwrap_or_default();
-        AdaptiveCut { oldest_snapshot, complete, history }
+        let covered = self.place.peers().map(|dc| self.of_data_center(&oldest_snapshot, dc)).min().unwrap_or(Timestamp::MAX);
+        AdaptiveCut { oldest_snapshot, covered, complete, history }
     }
 
     fn gauges(&self, now: Now) -> Vec<(&'static str, f64)> {
@@ -544,11 +558,6 @@ impl Protocol for Adaptive {
     }
 
     fn stable(&self) -> Vec<Timestamp> {
-        let upto = |dc: DcId| {
-            let partitions = (0..self.place.partitions).map(PartitionId).filter(|partition| self.holders(*partition).contains(&dc));
-            let tracks = partitions.map(|partition| self.options.track(&self.place, ServerId::new(dc, partition)));
-            tracks.map(|track| self.stable.get(track)).fold(self.own_time, Timestamp::min)
-        };
-        (0..self.place.data_centers).map(DcId).map(upto).collect()
+        (0..self.place.data_centers).map(DcId).map(|dc| self.of_data_center(&self.stable, dc).min(self.own_time)).collect()
     }
 }

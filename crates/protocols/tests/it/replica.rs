@@ -426,7 +426,7 @@ fn what_a_data_center_lacks_is_restored_from_another() {
         desk.replicas.insert(at, open(protocol, "", Place { server: at, data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 }));
         desk.under_way.clear();
         desk.with(at, |replica, now, out| replica.start(now, out));
-        desk.pass(100, everything);
+        desk.pass(1_500, everything);
         assert_eq!(desk.get(1, &mut desk.session(), &x), None, "{protocol}: its own write is gone");
         let lost = versions(&mut desk, 0, &x);
         assert_eq!((versions(&mut desk, 1, &x).len(), lost.len()), (0, 1), "{protocol}");

@@ -134,7 +134,13 @@ pub const ALL: &[Profile] = &[
         about: "servers lose their disks, and what they wrote comes back from the others",
         option: None,
         dress: lost_disks,
-        bugs: &["refilled-by-the-first-answer", "read-before-refilled", "read-of-parts-goes-on", "counts-while-it-is-filled"],
+        bugs: &[
+            "refilled-by-the-first-answer",
+            "read-before-refilled",
+            "read-of-parts-goes-on",
+            "filled-when-it-is-visible-here",
+            "counts-while-it-is-filled",
+        ],
     },
     Profile {
         name: "hurried",
