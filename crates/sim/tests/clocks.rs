@@ -102,36 +102,42 @@ fn furthest_ahead_ms(report: &RunReport) -> i64 {
 
 #[test]
 fn a_clock_that_goes_astray_harms_nobody_and_is_believed_when_it_is_right_again() {
+    std::thread::scope(|scope| {
+        for protocol in rheostat_protocols::registry::names() {
+            scope.spawn(move || harms_nobody(protocol));
+        }
+    });
+}
+
+fn harms_nobody(protocol: &str) {
     let courses =
         [(0, How::Leaps(HOUR_MS)), (1, How::Leaps(HOUR_MS)), (2, How::Leaps(HOUR_MS)), (0, How::Leaps(-HOUR_MS)), (1, How::Starts(HOUR_MS))];
-    for protocol in rheostat_protocols::registry::names() {
-        let (mut runs, mut served, mut refused, mut unwatched) = (0, 0, 0, 0);
-        for seed in 1..24 {
-            for (server, how) in courses {
-                let Some(report) = astray(protocol, seed, server, how, true) else { continue };
-                runs += 1;
-                let what = format!("{protocol}, seed {seed}, server {server}, {how:?}");
-                assert!(report.clocks_distrusted > 0, "{what}: not noticed");
-                assert_eq!(refused_as_too_far_ahead(&report), 0, "{what}");
-                assert!(furthest_ahead_ms(&report) < 60_000, "{what}");
-                if let How::Leaps(_) = how {
-                    let right = astray(protocol, seed, server, How::Leaps(0), true).unwrap();
-                    assert_eq!(failed_elsewhere(&report, server), failed_elsewhere(&right, server), "{what}: failed elsewhere");
-                }
-                for event in &report.history.as_ref().unwrap().events {
-                    refused += u64::from(matches!(event.outcome, Outcome::Failed));
-                    let there = event.dc == DcId(server as u8) && event.invoked_us > ASTRAY_US.1 + 500_000;
-                    served += u64::from(there && matches!(event.acknowledged(), Some(Some(_))));
-                }
-                let alone = astray(protocol, seed, server, how, false).unwrap();
-                unwatched += refused_as_too_far_ahead(&alone);
-                if protocol == "strong" {
-                    assert!(furthest_ahead_ms(&alone) < 60_000, "{what}: a group's other members take no such timestamps, watched or not");
-                }
+    let (mut runs, mut served, mut refused, mut unwatched) = (0, 0, 0, 0);
+    for seed in 1..24 {
+        for (server, how) in courses {
+            let Some(report) = astray(protocol, seed, server, how, true) else { continue };
+            runs += 1;
+            let what = format!("{protocol}, seed {seed}, server {server}, {how:?}");
+            assert!(report.clocks_distrusted > 0, "{what}: not noticed");
+            assert_eq!(refused_as_too_far_ahead(&report), 0, "{what}");
+            assert!(furthest_ahead_ms(&report) < 60_000, "{what}");
+            if let How::Leaps(_) = how {
+                let right = astray(protocol, seed, server, How::Leaps(0), true).unwrap();
+                assert_eq!(failed_elsewhere(&report, server), failed_elsewhere(&right, server), "{what}: failed elsewhere");
+            }
+            for event in &report.history.as_ref().unwrap().events {
+                refused += u64::from(matches!(event.outcome, Outcome::Failed));
+                let there = event.dc == DcId(server as u8) && event.invoked_us > ASTRAY_US.1 + 500_000;
+                served += u64::from(there && matches!(event.acknowledged(), Some(Some(_))));
+            }
+            let alone = astray(protocol, seed, server, how, false).unwrap();
+            unwatched += refused_as_too_far_ahead(&alone);
+            if protocol == "strong" {
+                assert!(furthest_ahead_ms(&alone) < 60_000, "{what}: a group's other members take no such timestamps, watched or not");
             }
         }
-        assert!(runs > 10 && served > 0, "{protocol}: {runs} runs, {served} writes where the clock had been wrong");
-        let is_group = matches!(protocol, "session" | "strong");
-        assert!(is_group || refused > 0 && unwatched > 0, "{protocol}: {refused} refused, {unwatched} by others without a watch");
     }
+    assert!(runs > 10 && served > 0, "{protocol}: {runs} runs, {served} writes where the clock had been wrong");
+    let is_group = matches!(protocol, "session" | "strong");
+    assert!(is_group || refused > 0 && unwatched > 0, "{protocol}: {refused} refused, {unwatched} by others without a watch");
 }

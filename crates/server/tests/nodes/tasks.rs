@@ -14,24 +14,22 @@ fn quorums(config: &mut NodeConfig) {
     config.listen.grpc = any_port();
 }
 
-/// Takes a lock of two keys as if there were one copy of the data, and adds one to a sum that it protects. The first `together` tries of all wait for each other with the lock in hand.
+/// Takes a lock of two keys as if there were one copy of the data, and adds one to a sum that it protects. The first `together` tries of all take it whoever has it, and wait for each other with it in hand.
 async fn add_one(task: &mut Task<'_>, own: &'static str, other: &'static str, together: &AtomicU32) -> Result<(), Stop> {
     let value = |read: rheostat_client::Read| read.value.map(|value| String::from_utf8_lossy(&value).into_owned()).unwrap_or_default();
-    while value(task.get(other).await?) == "1" {
+    while value(task.get(other).await?) == "1" && together.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     task.lock(own, "1", "0").await?;
     let sum: u32 = value(task.get("{t}sum").await?).parse().unwrap_or(0);
-    if together.load(Ordering::SeqCst) > 0 {
-        // Long enough for the other to come in, and for the alarm.
-        let until = tokio::time::Instant::now() + crate::client::PATIENCE;
-        while tokio::time::Instant::now() < until {
-            if let Err(stop) = task.check() {
-                together.fetch_sub(1, Ordering::SeqCst);
-                return Err(stop);
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    // Long enough for the other to come in, and for the alarm.
+    let until = tokio::time::Instant::now() + crate::client::PATIENCE;
+    while together.load(Ordering::SeqCst) > 0 && tokio::time::Instant::now() < until {
+        if let Err(stop) = task.check() {
+            let _ = together.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            return Err(stop);
         }
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     task.put(Put::new("{t}sum", (sum + 1).to_string()));
     Ok(())
