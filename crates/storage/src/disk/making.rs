@@ -79,14 +79,14 @@ impl<M> Change<M> {
 
 /// Where the chains are made: beside the thread that reads the records, if there are many.
 pub(super) enum Maker<'scope, M> {
-    Here(Making<'scope, M>),
+    Here(Box<Making<'scope, M>>),
     Beside(SyncSender<Vec<Change<M>>>, ScopedJoinHandle<'scope, Result<Making<'scope, M>, String>>),
 }
 
 impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
     /// One that makes chains over what `engine` holds: `engine_keys` keys.
     pub(super) fn new(engine: &'scope dyn Engine, engine_keys: u64) -> Self {
-        Maker::Here(Making { chains: Chains::begin_replay(), engine, engine_keys })
+        Maker::Here(Box::new(Making { chains: Chains::begin_replay(), engine, engine_keys }))
     }
 
     /// The next changes, `whole` a batch of them. Errors: the engine's, of these or of earlier ones.
@@ -111,7 +111,7 @@ impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
     /// The chains, after the last changes.
     pub(super) fn finish(self, changes: Vec<Change<M>>) -> Result<Chains<M>, String> {
         let mut making = match self {
-            Maker::Here(making) => making,
+            Maker::Here(making) => *making,
             Maker::Beside(sender, thread) => {
                 drop(sender);
                 joined(thread)?
