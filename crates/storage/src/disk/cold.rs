@@ -16,7 +16,7 @@ use rheostat_core::wire::{Reader, Wire, WireError, put_varint};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -89,6 +89,8 @@ pub(super) enum Work {
     Chains(Batch),
     /// To flush everything, and then to write and flush the checkpoint.
     Checkpoint(Checkpoint),
+    /// To delete a segment of the log: that takes a file system some ten milliseconds, in which nobody is to wait.
+    Segment(PathBuf),
 }
 
 /// What the writing thread has done.
@@ -97,6 +99,8 @@ pub(super) enum Done {
     Chains(Vec<u32>),
     /// The checkpoint is on disk.
     Checkpoint(Checkpoint),
+    /// A segment is gone.
+    Segment,
 }
 
 /// The engine, open, and the thread that writes to it.
@@ -345,8 +349,12 @@ struct Writer {
 impl Writer {
     fn write(&self, work: Work) -> io::Result<Done> {
         self.failure.check()?;
-        self.options.ask(IoOperation::Engine)?;
+        self.options.ask(if matches!(work, Work::Segment(_)) { IoOperation::Remove } else { IoOperation::Engine })?;
         match work {
+            Work::Segment(path) => {
+                std::fs::remove_file(path)?;
+                Ok(Done::Segment)
+            }
             Work::Chains(work) => {
                 let changes = work.chains.into_iter().map(|(key, chain)| (engine_key(&key), chain)).collect();
                 self.engine.write(changes, work.keys)?;

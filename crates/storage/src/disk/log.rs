@@ -250,13 +250,16 @@ impl Log {
         }
     }
 
-    /// Deletes the oldest segment.
-    pub(super) fn drop_oldest(&mut self) -> io::Result<()> {
-        let Some(oldest) = self.segments.pop_front() else { return Ok(()) };
+    /// The file of the oldest segment, if there is one.
+    pub(super) fn oldest_path(&self) -> Option<PathBuf> {
+        self.segments.front().map(|oldest| segment_path(&self.directory, oldest.base))
+    }
+
+    /// Nothing in the oldest segment is asked for any more.
+    pub(super) fn forget_oldest(&mut self) {
+        self.segments.pop_front();
         let end = self.base().min(self.segments.front().map_or(0, |segment| segment.base));
         while self.blocks.pop_front_if(|block| block.position < end).is_some() {}
-        let result = self.options.ask(IoOperation::Remove).and_then(|()| fs::remove_file(segment_path(&self.directory, oldest.base)));
-        self.failure.watch(result)
     }
 }
 

@@ -83,6 +83,8 @@ pub struct DiskStore<M> {
     engine_keys: u64,
     checkpoint: cold::Checkpoint,
     running: Option<Running>,
+    /// Segments of the log that the writing thread is deleting.
+    dropping: usize,
     /// Why the engine could not be read, if it ever could not.
     unreadable: Option<String>,
     /// Where eviction goes on.
@@ -163,6 +165,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             engine_keys,
             checkpoint,
             running: None,
+            dropping: 0,
             unreadable: None,
             hand: None,
             reads: Reads::default(),
