@@ -1,12 +1,11 @@
 //! What a replay makes of the log's records: chains, on a thread of their own if the log is long.
 
 use super::cold;
-use super::replay::Forget;
 use crate::chains::Chains;
 use crate::engine::Engine;
 use rheostat_core::store::Trim;
-use rheostat_core::version::{Key, Version};
-use rheostat_core::wire::Wire;
+use rheostat_core::version::{Key, Version, VersionId};
+use rheostat_core::wire::{Reader, Wire, WireError};
 use smallvec::SmallVec;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -19,6 +18,23 @@ pub(super) const BATCH: usize = 1024;
 
 /// Batches that may wait for it.
 const WAITING: usize = 8;
+
+/// The payload of a record that says that a key lost all versions up to an id.
+pub(super) struct Forget {
+    pub(super) key: Key,
+    pub(super) upto: VersionId,
+}
+
+impl Wire for Forget {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.key.encode(out);
+        self.upto.encode(out);
+    }
+
+    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
+        Ok(Forget { key: Wire::decode(input)?, upto: Wire::decode(input)? })
+    }
+}
 
 /// What a record does to the chains.
 pub(super) enum Change<M> {

@@ -2,7 +2,7 @@
 
 use super::cold::Checkpoint;
 use super::format::{Kind, RECORD_HEADER};
-use super::making::{BATCH, Change, Maker};
+use super::making::{BATCH, Change, Forget, Maker};
 use super::recovery::Found;
 use crate::chains::Chains;
 use crate::engine::Engine;
@@ -10,26 +10,9 @@ use crate::entries::Entries;
 use crate::own::OwnUpdates;
 use rheostat_clock::Timestamp;
 use rheostat_core::store::{Position, Recovered, raise_newest};
-use rheostat_core::version::{Key, Update, VersionId};
+use rheostat_core::version::Update;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use std::thread::Scope;
-
-/// The payload of a record that says that a key lost all versions up to an id.
-pub(super) struct Forget {
-    pub(super) key: Key,
-    pub(super) upto: VersionId,
-}
-
-impl Wire for Forget {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.key.encode(out);
-        self.upto.encode(out);
-    }
-
-    fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Forget { key: Wire::decode(input)?, upto: Wire::decode(input)? })
-    }
-}
 
 /// The update of a record; `None` if it is of no keys.
 pub(super) fn kept_update<M: Wire>(payload: &[u8]) -> Result<Option<Update<M>>, WireError> {
