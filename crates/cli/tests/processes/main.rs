@@ -23,6 +23,7 @@ mod failover;
 mod fleet;
 mod joined;
 mod lab_processes;
+mod memory;
 mod moves;
 mod nemesis;
 mod replicas;

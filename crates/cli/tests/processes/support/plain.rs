@@ -28,6 +28,14 @@ impl Server {
         Server { child, errors }
     }
 
+    /// What it has in memory of its own: without pages of the program's file. In megabytes.
+    #[track_caller]
+    pub fn own_memory_mb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the system says it");
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    }
+
     /// A client that is served at `address`.
     #[track_caller]
     pub fn client(&mut self, address: SocketAddr) -> Plain {
