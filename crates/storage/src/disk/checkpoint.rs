@@ -55,8 +55,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         self.finish_checkpoint()?;
         while self.may_drop_segment() || self.dropping > 0 {
             if !self.drop_segment() {
-                let done = self.cold.done(true)?;
-                self.take_done(done);
+                self.take_done(true)?;
             }
         }
         Ok(())
@@ -122,11 +121,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         }
         if self.running.is_none() {
             if wait || self.options.is_short_of_space() || !self.checkpoint_is_due() {
-                if self.dropping > 0 {
-                    let done = self.cold.done(false)?;
-                    self.take_done(done);
-                }
-                return Ok(());
+                return self.take_done(false);
             }
             self.begin_checkpoint();
         }
@@ -143,22 +138,21 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             }
             complete = running.complete && running.waiting.is_empty();
         }
-        let mut done = self.cold.done(wait && (complete || !sent))?;
-        while done.is_some() {
-            self.take_done(done);
+        self.take_done(wait && (complete || !sent))
+    }
+
+    /// Takes what the writing thread has done; waits for something if `wait`.
+    fn take_done(&mut self, wait: bool) -> io::Result<()> {
+        let mut done = self.cold.done(wait)?;
+        while let Some(work) = done {
+            match work {
+                Done::Chains(numbers) => numbers.iter().for_each(|number| self.chains.confirm(*number)),
+                Done::Checkpoint(checkpoint) => (self.checkpoint, self.running) = (checkpoint, None),
+                Done::Segment => self.dropping -= 1,
+            }
             done = self.cold.done(false)?;
         }
         Ok(())
-    }
-
-    /// The writing thread has done something.
-    fn take_done(&mut self, done: Option<Done>) {
-        match done {
-            Some(Done::Chains(numbers)) => numbers.iter().for_each(|number| self.chains.confirm(*number)),
-            Some(Done::Checkpoint(checkpoint)) => (self.checkpoint, self.running) = (checkpoint, None),
-            Some(Done::Segment) => self.dropping -= 1,
-            None => {}
-        }
     }
 
     /// Encodes the next batch, unless enough of them wait. Of a key whose chain is not wholly in memory the rest is read first: at once if `wait`.

@@ -105,7 +105,7 @@ impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
         Maker::Here(Box::new(Making { chains: Chains::begin_replay(), engine, engine_keys }))
     }
 
-    /// The next changes, `whole` a batch of them. Errors: the engine's, of these or of earlier ones.
+    /// Takes a batch of changes, the log's next ones; from the first on, a thread of `scope` makes the chains. Errors: the engine's, of these or of earlier ones.
     pub(super) fn take<'env>(self, changes: Vec<Change<M>>, scope: &'scope Scope<'scope, 'env>) -> Result<Self, String> {
         let (sender, thread) = match self {
             Maker::Here(making) => {
@@ -124,7 +124,7 @@ impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
         }
     }
 
-    /// The chains, after the last changes.
+    /// The chains, after the last changes. Errors: the engine's.
     pub(super) fn finish(self, changes: Vec<Change<M>>) -> Result<Chains<M>, String> {
         let mut making = match self {
             Maker::Here(making) => *making,
