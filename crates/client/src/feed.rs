@@ -137,9 +137,9 @@ impl Feed {
                 let mut request = self.client.request(self.request.clone());
                 // The deadline of a call does not end a feed.
                 request.metadata_mut().remove("grpc-timeout");
-                let nodes = self.client.nodes(&[]);
+                let nodes = self.client.nodes(&[], self.asked);
                 // A value that could be written can be read, with what was written beside it.
-                let mut store = self.client.store(nodes[self.asked % nodes.len()])?.max_decoding_message_size(usize::MAX);
+                let mut store = self.client.store(nodes[0])?.max_decoding_message_size(usize::MAX);
                 self.asked += 1;
                 self.stream.insert(store.feed(request).await?.into_inner())
             }
@@ -163,7 +163,7 @@ pub async fn conflicts(client: &Client, keyspace: impl Into<String>, key: impl I
     let context = Some(v1::Context { keyspace: keyspace.into(), ..v1::Context::default() });
     let key = key.into();
     let mut last = Error::Unreachable("no node to ask".into());
-    for node in client.nodes(&key) {
+    for node in client.nodes(&key, 0) {
         let request = client.request(v1::ConflictsRequest { context: context.clone(), key: key.clone() });
         match client.store(node)?.conflicts(request).await {
             Ok(response) => return Ok(told(response.into_inner())),

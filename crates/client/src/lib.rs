@@ -76,6 +76,9 @@ const LOADING: &str = "LOADING ";
 /// Between two questions to it whether it serves.
 const OPENING_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a node that is asked whether it is there has to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
 /// A client of one data center. Clones share their connections.
 #[derive(Clone)]
 pub struct Client {
@@ -175,9 +178,29 @@ impl Client {
         &self.shared.options
     }
 
-    /// The nodes to ask for `key`, the best first.
-    fn nodes(&self, key: &[u8]) -> Vec<usize> {
-        if self.shared.options.direct { vec![0] } else { self.shared.routes.nodes(key) }
+    /// The nodes to ask for `key`, the best first; at a later `turn` others are. Who was away for a while is asked meanwhile whether it is there, so that no operation has to try it.
+    fn nodes(&self, key: &[u8], turn: usize) -> Vec<usize> {
+        if self.shared.options.direct {
+            return vec![0];
+        }
+        for node in self.shared.routes.due() {
+            let client = self.clone();
+            tokio::spawn(async move {
+                let there = client.is_there(node).await;
+                client.shared.routes.found(node, there);
+            });
+        }
+        self.shared.routes.nodes(key, turn)
+    }
+
+    /// Whether `node` answers, be it that it refuses.
+    async fn is_there(&self, node: usize) -> bool {
+        let Ok(mut store) = self.store(node) else { return false };
+        match tokio::time::timeout(ANSWERS_WITHIN, store.topology(self.request(v1::TopologyRequest {}))).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(status)) => !session::is_unanswered(&status) && !session::is_opening(&status),
+            Err(_) => false,
+        }
     }
 
     /// Whether `keys` are best asked of several nodes.
@@ -185,7 +208,7 @@ impl Client {
         !self.shared.options.direct && self.shared.routes.is_spread(keys)
     }
 
-    /// No connection to `node` can be made: others are asked first for a while.
+    /// `node` gave no answer: others are asked first until it does.
     fn avoid(&self, node: usize) {
         self.shared.routes.avoid(node);
     }

@@ -12,8 +12,9 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 /// How often an idle connection is probed, so that a node that went away silently is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// For how long a node that could not be reached is asked after the others.
-const AVOIDED: Duration = Duration::from_secs(2);
+/// How long after a node gave no answer it is asked whether it is there: at first, and at most. Each question without an answer doubles it.
+const AVOIDED: Duration = Duration::from_secs(1);
+const LONGEST_AVOIDED: Duration = Duration::from_secs(8);
 
 /// The home data center's nodes and the connections to them. A connection is made when it is first used, and made anew by itself.
 pub(crate) struct Routes {
@@ -23,8 +24,16 @@ pub(crate) struct Routes {
     owners: Vec<Vec<usize>>,
     partitions: u16,
     channels: Mutex<BTreeMap<usize, Channel>>,
-    /// When a node could not be reached.
-    away: Mutex<BTreeMap<usize, Instant>>,
+    /// The nodes that gave no answer.
+    away: Mutex<BTreeMap<usize, Away>>,
+}
+
+/// A node that gave no answer: it could not be reached, its connection broke, or it kept silent.
+struct Away {
+    /// When it is to be asked whether it is there; `None` while it is asked.
+    ask_at: Option<Instant>,
+    /// How long it is left alone before that.
+    pause: Duration,
 }
 
 impl Routes {
@@ -50,27 +59,58 @@ impl Routes {
         Ok(Routes { addresses, owners, partitions, channels: Mutex::new(BTreeMap::from([(0, channel)])), away: Mutex::default() })
     }
 
-    /// The nodes to ask for `key`, at least one: the owners of its partition first, then the others, since any node serves any key; those that could
-    /// not be reached lately at the end.
-    pub(crate) fn nodes(&self, key: &[u8]) -> Vec<usize> {
+    /// The nodes to ask for `key`, at least one: the owners of its partition first, then the others, since any node serves any key. At a later `turn` it is begun so many further on; those that are
+    /// away are at the end.
+    pub(crate) fn nodes(&self, key: &[u8], turn: usize) -> Vec<usize> {
         let partition = slots::partition_of(key, self.partitions);
         let owners = &self.owners[usize::from(partition.0)];
         let others = (0..self.addresses.len()).filter(|index| !owners.contains(index));
         let mut order: Vec<usize> = owners.iter().copied().chain(others).collect();
+        let turn = turn % order.len();
+        order.rotate_left(turn);
         let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        order.sort_by_key(|node| away.get(node).is_some_and(|since| since.elapsed() < AVOIDED));
+        order.sort_by_key(|node| away.contains_key(node));
         order
     }
 
     /// Whether the first node to ask is not the same for all of `keys`.
     pub(crate) fn is_spread<K: AsRef<[u8]>>(&self, keys: &[K]) -> bool {
-        let first = |key: &K| self.nodes(key.as_ref()).into_iter().next();
+        let first = |key: &K| self.nodes(key.as_ref(), 0).into_iter().next();
         self.addresses.len() > 1 && keys.windows(2).any(|pair| first(&pair[0]) != first(&pair[1]))
     }
 
-    /// `node` could not be reached.
+    /// `node` gave no answer: from now on it is away.
     pub(crate) fn avoid(&self, node: usize) {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner).insert(node, Instant::now());
+        let first = || Away { ask_at: Some(Instant::now() + AVOIDED), pause: AVOIDED };
+        self.away.lock().unwrap_or_else(PoisonError::into_inner).entry(node).or_insert_with(first);
+    }
+
+    /// The nodes that are away and are to be asked now whether they are there. What came of it is for [`Routes::found`].
+    pub(crate) fn due(&self) -> Vec<usize> {
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        if away.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let due = away.iter_mut().filter(|(_, away)| away.ask_at.is_some_and(|at| at <= now));
+        due.map(|(node, away)| {
+            away.ask_at = None;
+            *node
+        })
+        .collect()
+    }
+
+    /// Whether `node`, which was asked, is there.
+    pub(crate) fn found(&self, node: usize, there: bool) {
+        let mut nodes = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        match nodes.get_mut(&node) {
+            Some(_) if there => drop(nodes.remove(&node)),
+            Some(away) => {
+                away.pause = (2 * away.pause).min(LONGEST_AVOIDED);
+                away.ask_at = Some(Instant::now() + away.pause);
+            }
+            None => {}
+        }
     }
 
     /// A connection to `node`.
@@ -145,14 +185,43 @@ mod tests {
     async fn a_node_that_is_away_comes_last_for_a_while() {
         let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
         let key = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 0).unwrap();
-        assert_eq!(routes.nodes(&[key]), [1, 0]);
+        assert_eq!(routes.nodes(&[key], 0), [1, 0]);
         let other = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 1).unwrap();
         assert!(routes.is_spread(&[[key], [key], [other]]) && !routes.is_spread(&[[key], [key]]));
         routes.avoid(1);
-        assert_eq!(routes.nodes(&[key]), [0, 1]);
+        assert_eq!(routes.nodes(&[key], 0), [0, 1]);
         assert!(!routes.is_spread(&[[key], [other]]), "one node is left for both");
         routes.avoid(0);
-        assert_eq!(routes.nodes(&[key]), [1, 0], "all are away: as before");
+        assert_eq!(routes.nodes(&[key], 0), [1, 0], "all are away: as before");
+        assert_eq!(routes.nodes(&[key], 1), [0, 1]);
+        assert!(routes.due().is_empty(), "they are left alone for a while");
+    }
+
+    #[tokio::test]
+    async fn who_is_away_is_asked_whether_it_is_there_one_question_at_a_time_and_ever_less_often() {
+        let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
+        let key = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 0).unwrap();
+        let over = || routes.away.lock().unwrap().values_mut().for_each(|away| away.ask_at = away.ask_at.and(Some(Instant::now())));
+        let pause = || routes.away.lock().unwrap()[&1].pause;
+        routes.avoid(1);
+        routes.avoid(1);
+        assert_eq!((routes.due(), pause()), (vec![], AVOIDED));
+        for pauses in [2, 4, 8, 8] {
+            over();
+            assert_eq!(routes.due(), [1]);
+            over();
+            assert_eq!(routes.due(), [], "the first question has no answer yet");
+            routes.avoid(1);
+            assert_eq!(routes.due(), [], "nor does another operation that fails make it two");
+            routes.found(1, false);
+            assert_eq!((routes.due(), pause(), routes.nodes(&[key], 0)), (vec![], pauses * AVOIDED, vec![0, 1]));
+            // At a later try, too: it would wait for nobody.
+            assert_eq!(routes.nodes(&[key], 1), [0, 1]);
+        }
+        over();
+        assert_eq!(routes.due(), [1]);
+        routes.found(1, true);
+        assert_eq!((routes.due(), routes.nodes(&[key], 0), routes.nodes(&[key], 1)), (vec![], vec![1, 0], vec![0, 1]));
     }
 
     #[tokio::test]
@@ -168,7 +237,7 @@ mod tests {
         topology.nodes.truncate(1);
         let routes = Routes::new(&topology, "a:1", channel()).unwrap();
         for key in 0..5u8 {
-            assert_eq!(routes.nodes(&[key]).len(), 2);
+            assert_eq!(routes.nodes(&[key], 0).len(), 2);
         }
     }
 }

@@ -510,6 +510,7 @@ impl Session {
 
     /// Makes one call for `key`, with what is to be said of the session: at its partition's owner, at a later try at another node. A node to which no
     /// connection can be made is passed over, since it has been sent nothing; so is one that opens its data, which has done nothing. If no other serves, it is asked again.
+    /// One that gave no answer is not asked by later calls until it says that it is there.
     pub(crate) async fn send<R, F: Future<Output = Result<Response<R>, Status>>>(
         &self,
         key: &[u8],
@@ -538,12 +539,11 @@ impl Session {
         tries: &Tries,
         call: impl Fn(usize, v1::Context) -> Result<F, Error>,
     ) -> Result<R, Error> {
-        let nodes = self.client.nodes(key);
+        let nodes = self.client.nodes(key, tries.failed as usize);
         let mut failure = Error::Unreachable("no node is known".into());
         loop {
             let mut opens = false;
-            for index in 0..nodes.len() {
-                let node = nodes[(tries.failed as usize + index) % nodes.len()];
+            for &node in &nodes {
                 let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
                 let context = v1::Context { keyspace: self.keyspace.clone(), session: token.to_owned(), deadline_ms };
                 match tokio::time::timeout(tries.left() + GRACE, self.way.there_and_back(call(node, context)?)).await {
@@ -553,8 +553,16 @@ impl Session {
                         self.client.avoid(node);
                         failure = status.into();
                     }
-                    Ok(Err(status)) => return Err(status.into()),
-                    Err(_) => return Err(Error::Timeout("the server did not answer in time".into())),
+                    Ok(Err(status)) => {
+                        if is_unanswered(&status) {
+                            self.client.avoid(node);
+                        }
+                        return Err(status.into());
+                    }
+                    Err(_) => {
+                        self.client.avoid(node);
+                        return Err(Error::Timeout("the server did not answer in time".into()));
+                    }
                 }
             }
             if !opens || tries.left() <= OPENING_PAUSE {
@@ -577,8 +585,13 @@ fn is_unsent(status: &Status) -> bool {
     false
 }
 
+/// Whether the node has not said this: the connection broke, or time ran out without a word.
+pub(crate) fn is_unanswered(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
 /// Whether the node opens its data, and has done nothing.
-fn is_opening(status: &Status) -> bool {
+pub(crate) fn is_opening(status: &Status) -> bool {
     status.code() == Code::Unavailable && status.message().starts_with(LOADING)
 }
 

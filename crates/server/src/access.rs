@@ -269,6 +269,7 @@ pub(crate) async fn await_replication(
         return Err(Failure::Refused(format!("this would wait for ever: there are only {others} other data centers")));
     }
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let mut pauses = Pauses::new();
     loop {
         let wanted = data_centers.min(others) as u8;
         let waiting = replicated(access, keyspace, session, upto, wanted);
@@ -288,8 +289,27 @@ pub(crate) async fn await_replication(
             // There are not so many, so nothing but the deadline ends this.
             tokio::time::sleep_until(deadline).await;
         }
-        // The partitions answer at the latest when an operation's deadline passes; a longer wait asks again.
-        tokio::task::yield_now().await;
+        // The partitions answer at the latest when an operation's deadline passes, and at once if one that is given up would be needed; a longer wait asks again.
+        pauses.pause(deadline).await;
+    }
+}
+
+/// Pauses between questions whose answer can be the same at once: each twice as long as the one before, up to a bound.
+pub(crate) struct Pauses(Duration);
+
+impl Pauses {
+    const FIRST: Duration = Duration::from_millis(5);
+    const LONGEST: Duration = Duration::from_millis(40);
+
+    pub(crate) fn new() -> Pauses {
+        Pauses(Pauses::FIRST)
+    }
+
+    /// Pauses, until `deadline` at most.
+    pub(crate) async fn pause(&mut self, deadline: Option<Instant>) {
+        let over = Instant::now() + self.0;
+        tokio::time::sleep_until(deadline.map_or(over, |deadline| over.min(deadline))).await;
+        self.0 = (2 * self.0).min(Pauses::LONGEST);
     }
 }
 
@@ -306,6 +326,7 @@ pub(crate) async fn copies(
         access.start(keyspace, partition, session, Operation::AwaitReplication { upto, data_centers: wanted.saturating_sub(1) })
     };
     let here = access.topology().here;
+    let mut pauses = Pauses::new();
     loop {
         let started = start(session.clone(), wanted);
         match tokio::time::timeout_at(deadline, started.finish()).await {
@@ -316,7 +337,7 @@ pub(crate) async fn copies(
             // A partition answers at the latest when an operation's own time is up; a longer wait asks again.
             Ok((outcome, _)) => match counted(outcome, upto, here)? {
                 reached if reached >= wanted || Instant::now() >= deadline => return Ok(reached),
-                _ => tokio::task::yield_now().await,
+                _ => pauses.pause(Some(deadline)).await,
             },
         }
     }

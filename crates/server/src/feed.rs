@@ -1,6 +1,6 @@
 //! Change feeds: a round asks every partition of this data center, and its answers become a batch ([`rheostat_core::feed`]). Nothing is kept between rounds: where a reader is, it says itself.
 
-use crate::access::{self, Access, unexpected};
+use crate::access::{self, Access, Pauses, unexpected};
 use rheostat_core::failure::Failure;
 use rheostat_core::feed::{Batch, Conflict, FeedAnswer, FeedCall, From, Position, Round, Stopped};
 use rheostat_core::ids::KeyspaceId;
@@ -10,9 +10,6 @@ use rheostat_core::version::Key;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two rounds of a poll that finds nothing: at first, and at most.
-const PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 /// For how much longer a poll goes on while there is more to be looked for: an index that is being made, or keys that do not match.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
@@ -31,7 +28,7 @@ pub(crate) struct Poll {
 pub(crate) async fn poll(access: &impl Access, keyspace: KeyspaceId, asked: Poll) -> Result<Batch, Stopped> {
     let deadline = Instant::now() + asked.block;
     let keys = asked.keys.unwrap_or_else(|| b"*"[..].into());
-    let (mut from, mut pause) = (asked.from, PAUSE);
+    let (mut from, mut pauses) = (asked.from, Pauses::new());
     let mut stopping = access.shared().stopping.subscribe();
     loop {
         let round = Round::new(from, keys.clone(), asked.count as usize, access.topology().partitions);
@@ -49,10 +46,9 @@ pub(crate) async fn poll(access: &impl Access, keyspace: KeyspaceId, asked: Poll
             continue;
         }
         tokio::select! {
-            () = tokio::time::sleep_until((Instant::now() + pause).min(deadline)) => {}
+            () = pauses.pause(Some(deadline)) => {}
             _ = stopping.wait_for(|stopping| *stopping) => return Ok(batch),
         }
-        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 

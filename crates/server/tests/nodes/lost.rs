@@ -4,6 +4,7 @@ use crate::client::{Reply, eventually};
 use crate::cluster::{Cluster, Plan, keyspace};
 use rheostat_clock::Timestamp;
 use rheostat_core::DcId;
+use rheostat_server::status::OperationKind;
 use rheostat_server::{NodeConfig, StreamEnd};
 
 const A: DcId = DcId(0);
@@ -21,6 +22,12 @@ async fn heard(cluster: &Cluster, node: usize) -> Vec<(StreamEnd, Timestamp)> {
     }
     heard.sort_unstable_by_key(|(end, _)| (end.keyspace, end.partition));
     heard
+}
+
+/// How often node 0 asked a partition how far it is replicated.
+async fn asked_for_copies(cluster: &Cluster) -> u64 {
+    let status = cluster.node(0).router().status().await;
+    status.shards.iter().map(|shard| shard.counters.operations[OperationKind::AwaitReplication as usize]).sum()
 }
 
 #[tokio::test]
@@ -82,7 +89,10 @@ async fn the_others_go_on_without_a_data_center_that_is_given_up() {
             }
             a.ask_until(&format!("SET answer {round}"), Reply::ok()).await;
             assert_eq!(a.ask("WAIT 1 10000").await, Reply::Integer(1));
-            assert_eq!(a.ask("WAIT 2 10000").await, Reply::Integer(1), "{keyspace}: nobody waits for c");
+            let before = asked_for_copies(&cluster).await;
+            assert_eq!(a.ask("WAIT 2 1000").await, Reply::Integer(1), "{keyspace}: nobody waits for c");
+            let asked = asked_for_copies(&cluster).await - before;
+            assert!((2..200).contains(&asked), "partitions that answer at once were asked {asked} times in a second");
             b.ask_until("GET answer", Reply::bulk(round)).await;
         }
         cluster.stop(0).await;

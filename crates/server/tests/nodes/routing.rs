@@ -1,12 +1,22 @@
 //! Several nodes in one data center: any node serves any key.
 
 use crate::client::{Reply, eventually};
-use crate::cluster::Plan;
+use crate::cluster::{Plan, any_port};
+use rheostat_client::{Client, Error, Options};
 use rheostat_core::dial::{Dial, Strategy};
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
+use rheostat_core::slots;
 use rheostat_core::version::{Item, Key};
+use rheostat_server::{Node, NodeConfig};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 fn plan() -> Plan {
     Plan { data_centers: vec!["a", "b"], partitions: 4, owners: vec![vec![0, 2], vec![1, 3]], one_way_ms: 0.0, change: |_| {} }
@@ -222,5 +232,96 @@ async fn nodes_that_do_not_belong_together_say_why() {
         for node in nodes {
             node.shutdown().await;
         }
+    }
+}
+
+/// What is in front of a node: it takes connections and keeps silent, until it lets everything through.
+struct Front {
+    address: SocketAddr,
+    lets_through: watch::Sender<bool>,
+    /// Bytes that went to the node.
+    passed: Arc<AtomicU64>,
+}
+
+impl Front {
+    async fn of(node: SocketAddr) -> Front {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (lets_through, waits) = watch::channel(false);
+        let passed = Arc::new(AtomicU64::new(0));
+        let counted = passed.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (mut waits, counted) = (waits.clone(), counted.clone());
+                tokio::spawn(async move {
+                    if waits.wait_for(|through| *through).await.is_err() {
+                        return;
+                    }
+                    let (mut from, mut to) = client.into_split();
+                    let (mut back, mut there) = TcpStream::connect(node).await.unwrap().into_split();
+                    let answers = tokio::spawn(async move { tokio::io::copy(&mut back, &mut to).await });
+                    let mut piece = [0; 4096];
+                    while let Ok(length @ 1..) = from.read(&mut piece).await {
+                        counted.fetch_add(length as u64, Ordering::Relaxed);
+                        if there.write_all(&piece[..length]).await.is_err() {
+                            break;
+                        }
+                    }
+                    answers.abort();
+                });
+            }
+        });
+        Front { address, lets_through, passed }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_takes_connections_and_keeps_silent_costs_a_client_one_operation() {
+    let change: fn(&mut NodeConfig) = |config| config.listen.grpc = any_port();
+    let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1]], one_way_ms: 0.0, change };
+    let mut built = plan.build(None);
+    let addresses: Vec<SocketAddr> = built.iter().map(|(config, _)| config.listen.grpc.unwrap()).collect();
+    let front = Front::of(addresses[1]).await;
+    for (config, _) in &mut built {
+        config.members[1].grpc = Some(front.address.to_string());
+    }
+    let mut nodes = Vec::new();
+    for (config, listeners) in built {
+        nodes.push(Node::start_with(config, listeners).await.unwrap());
+    }
+    let options = Options { deadline: Duration::from_secs(2), ..Options::new([addresses[0].to_string()]) };
+    let client = Client::connect_with(options).await.unwrap();
+    let key = (0..).map(|n| format!("key{n}")).find(|key| slots::partition_of(key.as_bytes(), 2).0 == 1).unwrap();
+    let mut session = client.session("default");
+    // The other one has to be within reach of the one that passes operations on.
+    let mut passes_on = crate::client::Client::connect(nodes[0].addresses().resp.unwrap()).await;
+    passes_on.ask_until(&format!("SET {key} first"), Reply::ok()).await;
+
+    let silent = session.put(key.clone(), "x").await.unwrap_err();
+    assert!(matches!(silent, Error::Timeout(_)), "{silent}");
+    // Over several times as long as it is left alone before it is asked whether it is there.
+    for round in 0..30 {
+        session.put(key.clone(), round.to_string()).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        session.get(key.clone()).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    assert_eq!(front.passed.load(Ordering::Relaxed), 0);
+
+    // When it answers, it is asked again.
+    front.lets_through.send_replace(true);
+    let large = vec![b'x'; 50_000];
+    let mut asked = false;
+    for _ in 0..600 {
+        let before = front.passed.load(Ordering::Relaxed);
+        session.put(key.clone(), large.clone()).await.unwrap();
+        asked = front.passed.load(Ordering::Relaxed) >= before + 50_000;
+        if asked {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(asked, "the node that owns the key is not asked for it");
+    for node in nodes {
+        node.shutdown().await;
     }
 }
