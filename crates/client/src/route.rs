@@ -205,23 +205,25 @@ mod tests {
         let pause = || routes.away.lock().unwrap()[&1].pause;
         routes.avoid(1);
         routes.avoid(1);
-        assert_eq!((routes.due(), pause()), (vec![], AVOIDED));
+        assert!(routes.due().is_empty() && pause() == AVOIDED);
         for pauses in [2, 4, 8, 8] {
             over();
             assert_eq!(routes.due(), [1]);
             over();
-            assert_eq!(routes.due(), [], "the first question has no answer yet");
+            assert!(routes.due().is_empty(), "the first question has no answer yet");
             routes.avoid(1);
-            assert_eq!(routes.due(), [], "nor does another operation that fails make it two");
+            assert!(routes.due().is_empty(), "nor does another operation that fails make it two");
             routes.found(1, false);
-            assert_eq!((routes.due(), pause(), routes.nodes(&[key], 0)), (vec![], pauses * AVOIDED, vec![0, 1]));
+            assert!(routes.due().is_empty() && pause() == pauses * AVOIDED);
+            assert_eq!(routes.nodes(&[key], 0), [0, 1]);
             // At a later try, too: it would wait for nobody.
             assert_eq!(routes.nodes(&[key], 1), [0, 1]);
         }
         over();
         assert_eq!(routes.due(), [1]);
         routes.found(1, true);
-        assert_eq!((routes.due(), routes.nodes(&[key], 0), routes.nodes(&[key], 1)), (vec![], vec![1, 0], vec![0, 1]));
+        assert!(routes.due().is_empty());
+        assert_eq!([routes.nodes(&[key], 0), routes.nodes(&[key], 1)], [[1, 0], [0, 1]]);
     }
 
     #[tokio::test]
