@@ -186,8 +186,9 @@ impl Client {
         for node in self.shared.routes.due() {
             let client = self.clone();
             tokio::spawn(async move {
-                let there = client.is_there(node).await;
-                client.shared.routes.found(node, there);
+                if client.is_there(node).await {
+                    client.shared.routes.is_back(node);
+                }
             });
         }
         self.shared.routes.nodes(key, turn)

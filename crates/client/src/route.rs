@@ -12,7 +12,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 /// How often an idle connection is probed, so that a node that went away silently is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// How long after a node gave no answer it is asked whether it is there: at first, and at most. Each question without an answer doubles it.
+/// How long after a node gave no answer it is asked whether it is there: at first, and at most. Each question doubles it.
 const AVOIDED: Duration = Duration::from_secs(1);
 const LONGEST_AVOIDED: Duration = Duration::from_secs(8);
 
@@ -30,9 +30,9 @@ pub(crate) struct Routes {
 
 /// A node that gave no answer: it could not be reached, its connection broke, or it kept silent.
 struct Away {
-    /// When it is to be asked whether it is there; `None` while it is asked.
-    ask_at: Option<Instant>,
-    /// How long it is left alone before that.
+    /// When it is to be asked whether it is there.
+    ask_at: Instant,
+    /// How long it was left alone before that.
     pause: Duration,
 }
 
@@ -81,36 +81,29 @@ impl Routes {
 
     /// `node` gave no answer: from now on it is away.
     pub(crate) fn avoid(&self, node: usize) {
-        let first = || Away { ask_at: Some(Instant::now() + AVOIDED), pause: AVOIDED };
+        let first = || Away { ask_at: Instant::now() + AVOIDED, pause: AVOIDED };
         self.away.lock().unwrap_or_else(PoisonError::into_inner).entry(node).or_insert_with(first);
     }
 
-    /// The nodes that are away and are to be asked now whether they are there. What came of it is for [`Routes::found`].
+    /// The nodes that are away and are to be asked now whether they are there: each once, until its next time comes.
     pub(crate) fn due(&self) -> Vec<usize> {
         let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         if away.is_empty() {
             return Vec::new();
         }
         let now = Instant::now();
-        let due = away.iter_mut().filter(|(_, away)| away.ask_at.is_some_and(|at| at <= now));
+        let due = away.iter_mut().filter(|(_, away)| away.ask_at <= now);
         due.map(|(node, away)| {
-            away.ask_at = None;
+            away.pause = (2 * away.pause).min(LONGEST_AVOIDED);
+            away.ask_at = now + away.pause;
             *node
         })
         .collect()
     }
 
-    /// Whether `node`, which was asked, is there.
-    pub(crate) fn found(&self, node: usize, there: bool) {
-        let mut nodes = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        match nodes.get_mut(&node) {
-            Some(_) if there => drop(nodes.remove(&node)),
-            Some(away) => {
-                away.pause = (2 * away.pause).min(LONGEST_AVOIDED);
-                away.ask_at = Some(Instant::now() + away.pause);
-            }
-            None => {}
-        }
+    /// `node` is there.
+    pub(crate) fn is_back(&self, node: usize) {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
     }
 
     /// A connection to `node`.
@@ -147,6 +140,7 @@ pub(crate) fn endpoint(options: &Options, address: &str) -> Result<Endpoint, Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ANSWERS_WITHIN;
 
     fn node(name: &str, data_center: &str, partitions: &[u32]) -> v1::Node {
         v1::Node {
@@ -201,36 +195,25 @@ mod tests {
     async fn who_is_away_is_asked_whether_it_is_there_one_question_at_a_time_and_ever_less_often() {
         let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
         let key = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 0).unwrap();
-        let over = || routes.away.lock().unwrap().values_mut().for_each(|away| away.ask_at = away.ask_at.and(Some(Instant::now())));
+        let over = || routes.away.lock().unwrap().values_mut().for_each(|away| away.ask_at = Instant::now());
         let pause = || routes.away.lock().unwrap()[&1].pause;
-        routes.avoid(1);
         routes.avoid(1);
         assert!(routes.due().is_empty() && pause() == AVOIDED);
         for pauses in [2, 4, 8, 8] {
             over();
             assert_eq!(routes.due(), [1]);
-            over();
-            assert!(routes.due().is_empty(), "the first question has no answer yet");
             routes.avoid(1);
-            assert!(routes.due().is_empty(), "nor does another operation that fails make it two");
-            routes.found(1, false);
-            assert!(routes.due().is_empty() && pause() == pauses * AVOIDED);
+            assert!(routes.due().is_empty(), "it was asked, and another operation that fails does not ask sooner");
+            assert_eq!(pause(), pauses * AVOIDED);
+            assert!(pause() > ANSWERS_WITHIN, "two questions at a time");
             assert_eq!(routes.nodes(&[key], 0), [0, 1]);
             // At a later try, too: it would wait for nobody.
             assert_eq!(routes.nodes(&[key], 1), [0, 1]);
         }
+        routes.is_back(1);
         over();
-        assert_eq!(routes.due(), [1]);
-        routes.found(1, true);
         assert!(routes.due().is_empty());
         assert_eq!([routes.nodes(&[key], 0), routes.nodes(&[key], 1)], [[1, 0], [0, 1]]);
-    }
-
-    #[tokio::test]
-    async fn a_topology_without_partitions_is_an_error() {
-        for partitions in [0, 1 << 16] {
-            assert!(matches!(Routes::new(&topology(partitions), "a:1", channel()), Err(Error::Server(_))));
-        }
     }
 
     #[tokio::test]
