@@ -217,6 +217,13 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_topology_without_partitions_is_an_error() {
+        for partitions in [0, 1 << 16] {
+            assert!(matches!(Routes::new(&topology(partitions), "a:1", channel()), Err(Error::Server(_))));
+        }
+    }
+
+    #[tokio::test]
     async fn a_partition_without_owner_is_reached_by_any_node() {
         let mut topology = topology(3);
         topology.nodes.truncate(1);
