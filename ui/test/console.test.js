@@ -154,6 +154,8 @@ test('links are slowed by a click, what waits for them is told, and another clic
   await page.selectOption('select[name=node]', { index: 1 });
   await page.getByText('of one node').waitFor();
   await show(page, 'faults');
+  // They are not there before the page has asked for them.
+  await page.getByRole('button', { name: /^Undo/ }).first().waitFor();
   while (await page.getByRole('button', { name: /^Undo/ }).count()) {
     const before = await page.getByRole('button', { name: /^Undo/ }).count();
     await page.getByRole('button', { name: /^Undo/ }).first().click();
