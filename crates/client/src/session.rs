@@ -510,7 +510,7 @@ impl Session {
 
     /// Makes one call for `key`, with what is to be said of the session: at its partition's owner, at a later try at another node. A node to which no
     /// connection can be made is passed over, since it has been sent nothing; so is one that opens its data, which has done nothing. If no other serves, it is asked again.
-    /// One that gave no answer is not asked by later calls until it says that it is there.
+    /// One that gave no answer is asked after all others by later calls, until it says that it is there.
     pub(crate) async fn send<R, F: Future<Output = Result<Response<R>, Status>>>(
         &self,
         key: &[u8],
