@@ -1,8 +1,8 @@
 //! How much memory the process may use, and who may use it.
 //!
 //! One budget for the process: `limits.memory_bytes`, or three quarters of what the machine or the process's control group has. Three quarters of it are for data; requests that
-//! are arriving have an eighth. What the process really has (its resident pages) is looked at ten times a second: near the budget, reading from other nodes slows
-//! down; above it, stores on disk keep less and less in memory, writes that grow are refused, and requests that are large wait.
+//! are arriving have an eighth. What the process really has, but for pages of files, which the system takes back by itself, is looked at ten times a second: near the budget,
+//! reading from other nodes slows down; above it, stores on disk keep less and less in memory, writes that grow are refused, and requests that are large wait.
 
 use rheostat_storage::DiskOptions;
 use std::sync::Arc;
@@ -40,12 +40,21 @@ fn group_files(text: &str) -> Vec<String> {
     files
 }
 
-/// In a smaller budget the program itself weighs more than what it keeps for others: resident pages are not compared with it, only data is.
-const LEAST_RESIDENT: u64 = 128 << 20;
+/// In a smaller budget the process itself weighs more than what it keeps for others: what it has is not compared with it, only data is.
+const LEAST_COMPARED: u64 = 32 << 20;
 
 /// What the process has in memory, in bytes; 0 if the system does not say.
 pub fn resident() -> u64 {
     std::fs::read_to_string("/proc/self/status").ok().as_deref().and_then(|text| kilobytes(text, "VmRSS:")).unwrap_or(0)
+}
+
+/// What the process has in memory of its own, in bytes: what nobody can take back but the process. 0 if the system does not say.
+fn own() -> u64 {
+    std::fs::read_to_string("/proc/self/status").ok().as_deref().and_then(own_of).unwrap_or(0)
+}
+
+fn own_of(status: &str) -> Option<u64> {
+    Some(kilobytes(status, "RssAnon:")? + kilobytes(status, "RssShmem:")?)
 }
 
 /// What follows `name` in a file of the system, in bytes.
@@ -118,14 +127,14 @@ impl Memory {
 
     /// Looks at what the process uses.
     pub(crate) fn look(&self) {
-        self.compare(resident());
+        self.compare(own());
     }
 
-    fn compare(&self, resident: u64) {
+    fn compare(&self, own: u64) {
         let pressure = match self.budget {
-            budget if budget < LEAST_RESIDENT => 0,
-            budget if resident >= budget => 2,
-            budget => usize::from(resident >= budget / 8 * 7),
+            budget if budget < LEAST_COMPARED => 0,
+            budget if own >= budget => 2,
+            budget => usize::from(own >= budget / 8 * 7),
         };
         self.pressure.store(pressure, Ordering::Relaxed);
         let share = self.share.load(Ordering::Relaxed);
@@ -182,8 +191,9 @@ mod tests {
         assert_eq!(kilobytes("MemTotal: many", "MemTotal:"), None);
         assert_eq!(group_files("0::/a/b\n"), ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]);
         assert_eq!(group_files("7:cpu,cpuacct:/x\n4:memory:/\nnonsense\n"), ["/sys/fs/cgroup/memory/memory.limit_in_bytes"]);
+        assert_eq!(own_of("VmRSS:\t 9 kB\nRssAnon:\t 3 kB\nRssFile:\t 5 kB\nRssShmem:\t 1 kB\n"), Some(4096));
         if cfg!(target_os = "linux") {
-            assert!(available().is_some() && resident() > 0);
+            assert!(available().is_some() && own() > 0 && own() < resident(), "the program's pages are a file's");
         }
     }
 
@@ -204,8 +214,8 @@ mod tests {
     fn while_memory_is_full_stores_keep_less_and_then_slowly_more_again() {
         let memory = Memory::new(512 << 20, 1000);
         let share = memory.share();
-        let after = |resident, looks: usize| {
-            (0..looks).for_each(|_| memory.compare(resident));
+        let after = |own, looks: usize| {
+            (0..looks).for_each(|_| memory.compare(own));
             share.load(Ordering::Relaxed)
         };
         assert_eq!(after(447 << 20, 1), DiskOptions::WHOLE);
@@ -229,8 +239,8 @@ mod tests {
     #[test]
     fn when_memory_is_full_large_requests_come_one_at_a_time() {
         let memory = Arc::new(Memory::new(512 << 20, 1000));
-        for (resident, pressure) in [(447 << 20, Pressure::None), (448 << 20, Pressure::High), (512 << 20, Pressure::Full)] {
-            memory.compare(resident);
+        for (own, pressure) in [(447 << 20, Pressure::None), (448 << 20, Pressure::High), (512 << 20, Pressure::Full)] {
+            memory.compare(own);
             assert_eq!(memory.pressure(), pressure);
         }
         let one = memory.take_arriving(500).unwrap();
@@ -240,5 +250,10 @@ mod tests {
         let roomy = Memory::new(u64::MAX, 1000);
         roomy.look();
         assert_eq!(roomy.pressure(), Pressure::None);
+        for (budget, pressure) in [(32 << 20, Pressure::Full), ((32 << 20) - 1, Pressure::None)] {
+            let small = Memory::new(budget, 1000);
+            small.compare(32 << 20);
+            assert_eq!(small.pressure(), pressure);
+        }
     }
 }

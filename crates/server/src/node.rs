@@ -300,7 +300,8 @@ impl Node {
         health.say(true).await;
         shared.beginning.serves();
         shared.serving.send_replace(true);
-        tracing::info!(node = %name, listens = %node.addresses, shards, "serving");
+        let replayed = shared.replayed.load(Ordering::Relaxed);
+        tracing::info!(node = %name, listens = %node.addresses, shards, replayed, "serving");
         Ok(node)
     }
 

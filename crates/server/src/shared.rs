@@ -108,6 +108,8 @@ pub(crate) struct Shared {
     pub(crate) node_proof: Option<NodeProof>,
     /// Partition servers that were opened since the start.
     pub(crate) opened: AtomicUsize,
+    /// Updates that they replayed from their logs.
+    pub(crate) replayed: AtomicU64,
     /// That this node serves since a moment ago only.
     pub(crate) beginning: Beginning,
     /// Whether all of them are open, and clients are served.
@@ -200,6 +202,7 @@ impl Shared {
             unfinished,
             node_proof,
             opened: AtomicUsize::new(0),
+            replayed: AtomicU64::new(0),
             beginning: Beginning::default(),
             serving: watch::Sender::new(false),
             _descriptors,

@@ -2,6 +2,8 @@
 
 use super::plain::{Plain, Server, at};
 use rheostat_cluster::ports::Block;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -55,31 +57,102 @@ fn check(client: &mut Plain) {
     }
 }
 
+/// One node of two partitions, with these limits in its configuration.
+struct Node {
+    folder: tempfile::TempDir,
+    resp: SocketAddr,
+    _ports: Block,
+}
+
+impl Node {
+    fn new(limits: &str) -> Node {
+        let folder = tempfile::tempdir().unwrap();
+        let ports = Block::free(1).unwrap();
+        let resp = at(ports.first());
+        let data = folder.path().join("data");
+        let text = format!(
+            "cluster = \"little\"\nnode = \"a\"\ndata_center = \"here\"\ndata_dir = {data:?}\npartitions = 2\n[listen]\nresp = \"{resp}\"\n{limits}\
+             [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n"
+        );
+        std::fs::write(folder.path().join("node.toml"), text).unwrap();
+        Node { folder, resp, _ports: ports }
+    }
+
+    /// Starts it with what `before` has a shell do first.
+    fn start(&self, before: &str) -> Server {
+        let script = format!("{before}exec \"$0\" serve --config \"$1\"");
+        let command = ["-c", &script, env!("CARGO_BIN_EXE_rheostat")];
+        Server::start(Command::new("sh").args(command).arg(self.folder.path().join("node.toml")), self.folder.path())
+    }
+
+    /// Takes all values, is killed, and starts with them, and never has more than [`MOST_MB`] of its own.
+    fn holds(&self, before: &str) {
+        let mut server = self.start(before);
+        let mut client = server.client(self.resp);
+        let (refused, most) = write_all(&server, &mut client);
+        println!("{refused} times refused, {most} MB at most");
+        assert!(most <= MOST_MB, "{most} MB of {BUDGET_MB} that it may have");
+        check(&mut client);
+        drop(server);
+        let mut server = self.start(before);
+        let mut client = server.client(self.resp);
+        let starting = server.most_while_it_started_mb();
+        println!("{starting} MB while it started");
+        assert!(starting <= MOST_MB, "{starting} MB of {BUDGET_MB} that it may have, while it started");
+        check(&mut client);
+        let after = server.own_memory_mb();
+        println!("{after} MB after a start and the same reads");
+        assert!(after <= MOST_MB, "{after} MB of {BUDGET_MB} that it may have, after a start");
+    }
+}
+
 #[test]
 fn a_process_with_little_memory_takes_more_than_fits_and_starts_with_as_little() {
-    let folder = tempfile::tempdir().unwrap();
-    let ports = Block::free(1).unwrap();
-    let resp = at(ports.first());
-    let config = folder.path().join("node.toml");
-    let data = folder.path().join("data");
-    let text = format!(
-        "cluster = \"little\"\nnode = \"a\"\ndata_center = \"here\"\ndata_dir = {data:?}\npartitions = 2\n[listen]\nresp = \"{resp}\"\n[limits]\nmemory_bytes = {}\n\
-         [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\n",
-        BUDGET_MB << 20
-    );
-    std::fs::write(&config, text).unwrap();
-    let start = || Server::start(Command::new(env!("CARGO_BIN_EXE_rheostat")).arg("serve").arg("--config").arg(&config), folder.path());
-    let mut server = start();
-    let mut client = server.client(resp);
-    let (refused, most) = write_all(&server, &mut client);
-    println!("{refused} times refused, {most} MB at most");
-    assert!(most <= MOST_MB, "{most} MB of {BUDGET_MB} that it may have");
-    check(&mut client);
-    drop(server);
-    let mut server = start();
-    let mut client = server.client(resp);
-    check(&mut client);
-    let after = server.own_memory_mb();
-    println!("{after} MB after a start and the same reads");
-    assert!(after <= MOST_MB, "{after} MB of {BUDGET_MB} that it may have, after a start");
+    Node::new(&format!("[limits]\nmemory_bytes = {}\n", BUDGET_MB << 20)).holds("");
+}
+
+/// A control group that the system lets have this much memory and no more; whoever has more is killed.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None` where this process may make none.
+    fn new(megabytes: u64) -> Option<Group> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let of = |line: &str| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            match controllers {
+                "" => Some(("/sys/fs/cgroup", path.to_owned(), "memory.max")),
+                "memory" => Some(("/sys/fs/cgroup/memory", path.to_owned(), "memory.limit_in_bytes")),
+                _ => None,
+            }
+        };
+        own.lines().filter_map(of).find_map(|(root, path, limit)| {
+            // In a container the path can be that of outside.
+            let above = [format!("{root}{path}"), root.to_owned()].map(PathBuf::from).into_iter().find(|above| above.join(limit).exists())?;
+            let group = Group(above.join(format!("rheostat-test-{}", std::process::id())));
+            std::fs::create_dir(&group.0).ok()?;
+            std::fs::write(group.0.join(limit), (megabytes << 20).to_string()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What was in it has ended, and is accounted for until a moment later.
+        let until = Instant::now() + super::plain::PATIENCE;
+        while std::fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_process_in_a_small_control_group_is_not_killed_for_what_it_takes() {
+    // A third more than the budget: that is what a process takes for its budget by itself.
+    let Some(group) = Group::new(BUDGET_MB / 3 * 4) else {
+        println!("skipped: this process may not make a control group with a limit of memory");
+        return;
+    };
+    Node::new("").holds(&format!("echo $$ > {}/cgroup.procs && ", group.0.display()));
 }

@@ -203,7 +203,8 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
     disk.memory_share = Some(shared.budget.share());
     disk.own_cache_bytes = disk.own_cache_bytes.min(usize::try_from(share / 8).unwrap_or(usize::MAX));
     let beside = servers.max(topology.mean_share()).div_ceil(shared.shards.len().max(1)) as u64;
-    disk.checkpoint_bytes = (REPLAYED_BYTES / beside.max(1)).clamp(LEAST_CHECKPOINT_BYTES, disk.checkpoint_bytes);
+    // A start holds what it replays in memory, and a segment as it reads it: with little memory there is to be less of both.
+    disk.checkpoint_bytes = (REPLAYED_BYTES / beside.max(1)).min(share / 8).clamp(LEAST_CHECKPOINT_BYTES, disk.checkpoint_bytes);
     disk.segment_bytes = disk.segment_bytes.min(disk.checkpoint_bytes);
     // As much of the engine's memory as comes with it, and fits: what it takes in it keeps up to twice.
     disk.engine_memtable_bytes = disk.engine_memtable_bytes.min(disk.checkpoint_bytes / 4).min((share / 16).max(LEAST_ENGINE_BYTES));
@@ -224,8 +225,14 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         tracing::warn!(keyspace = %keyspace.name, %server, "{note}");
     }
     if recovered.replayed > 0 {
+        shared.replayed.fetch_add(recovered.replayed, Ordering::Relaxed);
         let took_ms = (shared.clocks.monotonic_us() - began_us) / 1000;
-        tracing::info!(keyspace = %keyspace.name, %server, updates = recovered.replayed, took_ms, "replayed the log");
+        // A node can have hundreds of servers: all of them together are told as it begins to serve.
+        if took_ms < TOLD_ALONE_MS {
+            tracing::debug!(keyspace = %keyspace.name, %server, updates = recovered.replayed, took_ms, "replayed the log");
+        } else {
+            tracing::info!(keyspace = %keyspace.name, %server, updates = recovered.replayed, took_ms, "replayed the log");
+        }
     }
     Ok(built)
 }
@@ -238,6 +245,9 @@ const REPLAYED_BYTES: u64 = 64 << 20;
 
 /// As [`REPLAYED_BYTES`], of one server at least: a checkpoint flushes.
 const LEAST_CHECKPOINT_BYTES: u64 = 4 << 20;
+
+/// A replay that took as long has a line of its own.
+const TOLD_ALONE_MS: u64 = 1000;
 
 /// Between two lines about a recovery that goes on.
 const TELL_EVERY: Duration = Duration::from_secs(5);

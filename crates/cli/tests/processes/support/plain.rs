@@ -17,6 +17,7 @@ pub fn at(port: u16) -> SocketAddr {
 pub struct Server {
     child: Child,
     errors: PathBuf,
+    most_mb: u64,
 }
 
 impl Server {
@@ -25,15 +26,24 @@ impl Server {
         let errors = folder.join("stderr");
         let file = std::fs::File::create(&errors).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
-        Server { child, errors }
+        Server { child, errors, most_mb: 0 }
     }
 
     /// What it has in memory of its own: without pages of the program's file. In megabytes.
     #[track_caller]
     pub fn own_memory_mb(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("the system says it");
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+        self.memory().expect("the system says it")
+    }
+
+    fn memory(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kb| kb / 1024)
+    }
+
+    /// The most that [`Server::own_memory_mb`] was seen to be while a client waited for it to serve.
+    pub fn most_while_it_started_mb(&self) -> u64 {
+        self.most_mb
     }
 
     /// A client that is served at `address`.
@@ -51,7 +61,8 @@ impl Server {
                 let said = std::fs::read_to_string(&self.errors).unwrap_or_default();
                 panic!("{address} does not serve ({ended:?}): {said}");
             }
-            std::thread::sleep(Duration::from_millis(50));
+            self.most_mb = self.most_mb.max(self.memory().unwrap_or(0));
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
