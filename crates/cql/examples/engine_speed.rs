@@ -32,7 +32,7 @@ fn main() -> std::io::Result<()> {
     println!("{keys} keys of 100 bytes written in {:.1} s", began.elapsed().as_secs_f64());
     let (began, mut found, mut from) = (Instant::now(), 0, std::ops::Bound::Unbounded);
     loop {
-        let page = engine.walk(from.as_ref().map(Vec::as_slice), 256)?;
+        let page = engine.walk(from.as_ref().map(Vec::as_slice), 256, usize::MAX)?;
         found += page.len();
         let Some((last, _)) = page.into_iter().next_back() else { break };
         from = std::ops::Bound::Excluded(last);

@@ -326,14 +326,14 @@ impl Engine for CqlEngine {
         })
     }
 
-    fn walk(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Entries> {
+    fn walk(&self, from: Bound<&[u8]>, limit: usize, max_bytes: usize) -> io::Result<Entries> {
         let (store, from) = (self.store.clone(), from.map(<[u8]>::to_vec));
-        self.threads.wait(async move { store.walk(from, limit).await })
+        self.threads.wait(async move { store.walk(from, limit, max_bytes).await })
     }
 
-    fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
-        let (store, from) = (self.store.clone(), from.map(<[u8]>::to_vec));
-        self.threads.wait(async move { store.walk_keys(from, limit).await })
+    fn walk_keys(&self, from: Bound<&[u8]>, upto: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
+        let (store, from, upto) = (self.store.clone(), from.map(<[u8]>::to_vec), upto.map(<[u8]>::to_vec));
+        self.threads.wait(async move { store.walk_keys(from, upto, limit).await })
     }
 
     fn close(&self) {

@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 /// Partitions that are read at once, at most.
 const BUCKETS_AT_ONCE: usize = 32;
 
+/// Cells that a walk reads at once, at most.
+const CELLS_AT_ONCE: usize = 64;
+
 /// How many of the next partitions to read at once for `wanted` keys, where `keys` are in `buckets` of them.
 fn width(wanted: usize, keys: u64, buckets: usize) -> usize {
     let mean = usize::try_from(keys).unwrap_or(usize::MAX) / buckets.max(1);
@@ -20,13 +23,13 @@ fn width(wanted: usize, keys: u64, buckets: usize) -> usize {
 }
 
 impl Store {
-    pub(crate) async fn walk(&self, from: Bound<Vec<u8>>, limit: usize) -> io::Result<Entries> {
-        let mut entries = Entries::new();
+    pub(crate) async fn walk(&self, from: Bound<Vec<u8>>, limit: usize, max_bytes: usize) -> io::Result<Entries> {
+        let (mut entries, mut bytes) = (Entries::new(), 0);
         let mut from = from;
         // A key that is gone when its pieces are read leaves room for another.
-        while entries.len() < limit {
-            let wanted = limit - entries.len();
-            let cells = self.rows(&from, wanted, false, |page, found| {
+        while entries.len() < limit && bytes < max_bytes {
+            let wanted = (limit - entries.len()).min(CELLS_AT_ONCE);
+            let cells = self.rows(&from, &Bound::Unbounded, wanted, false, |page, found| {
                 for row in page.rows::<(Vec<u8>, Vec<u8>)>().map_err(unexpected)? {
                     found.push(row.map_err(unexpected)?);
                 }
@@ -38,7 +41,11 @@ impl Store {
                 from = Bound::Excluded(last.clone());
             }
             for (key, cell) in cells {
+                if bytes >= max_bytes {
+                    break;
+                }
                 if let Some(value) = self.value_of(&key, cell).await? {
+                    bytes += value.len();
                     entries.push((key, value));
                 }
             }
@@ -49,20 +56,27 @@ impl Store {
         Ok(entries)
     }
 
-    pub(crate) async fn walk_keys(&self, from: Bound<Vec<u8>>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
-        let keys = self.rows(&from, limit, true, |page, found| {
+    pub(crate) async fn walk_keys(&self, from: Bound<Vec<u8>>, upto: Bound<Vec<u8>>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
+        let keys = self.rows(&from, &upto, limit, true, |page, found| {
             for row in page.rows::<(Vec<u8>,)>().map_err(unexpected)? {
                 found.push(row.map_err(unexpected)?.0);
             }
             Ok(())
         });
-        keys.await
+        let mut keys: Vec<Vec<u8>> = keys.await?;
+        keys.retain(|key| match &upto {
+            Bound::Unbounded => true,
+            Bound::Included(upto) => key <= upto,
+            Bound::Excluded(upto) => key < upto,
+        });
+        Ok(keys)
     }
 
-    /// The first `limit` rows from `from` on, as `take` takes them from pages.
+    /// The first `limit` rows from `from` on, as `take` takes them from pages; of partitions that have keys up to `upto`.
     async fn rows<T>(
         &self,
         from: &Bound<Vec<u8>>,
+        upto: &Bound<Vec<u8>>,
         limit: usize,
         only_keys: bool,
         take: impl Fn(QueryRowsResult, &mut Vec<T>) -> io::Result<()>,
@@ -71,9 +85,13 @@ impl Store {
             Bound::Unbounded => 0,
             Bound::Included(key) | Bound::Excluded(key) => bucket_of(key),
         };
+        let last = match upto {
+            Bound::Unbounded => i32::MAX,
+            Bound::Included(key) | Bound::Excluded(key) => bucket_of(key),
+        };
         let (buckets, all): (Vec<i32>, usize) = {
             let buckets = self.buckets();
-            (buckets.range(first..).copied().collect(), buckets.len())
+            (buckets.range(first..).copied().take_while(|bucket| *bucket <= last).collect(), buckets.len())
         };
         let keys = self.keys.load(Ordering::Relaxed);
         let mut found = Vec::new();

@@ -6,7 +6,8 @@
 
 use rheostat_storage::DiskOptions;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// What the machine, or the control group that limits the process, has, in bytes; `None` if the system does not say.
 fn available() -> Option<u64> {
@@ -66,6 +67,12 @@ pub(crate) fn kilobytes(text: &str, name: &str) -> Option<u64> {
 /// The least that stores on disk may use of their memory, in parts of [`DiskOptions::WHOLE`].
 const LEAST_SHARE: u32 = DiskOptions::WHOLE / 16;
 
+/// Of what is left below seven eighths of the budget, other nodes may fill one part in so many from one look to the next: what is read is held twice for a while.
+const BETWEEN_LOOKS: u64 = 16;
+
+/// After each read of another node: when memory is used up nearly, and when it is.
+const SLOWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+
 /// Of the room for data, one part in so many may be used whatever the process has.
 const LEAST_DATA: u64 = 8;
 
@@ -84,6 +91,8 @@ pub(crate) enum Pressure {
 pub(crate) struct Memory {
     budget: u64,
     pressure: AtomicUsize,
+    /// Bytes that may be read of other nodes as fast as they come, until the next look.
+    unhurried: AtomicU64,
     /// Bytes of requests that are arriving: what was announced of those that are large.
     arriving: AtomicUsize,
     max_arriving: usize,
@@ -103,6 +112,7 @@ impl Memory {
         Memory {
             budget,
             pressure: AtomicUsize::new(0),
+            unhurried: AtomicU64::new(u64::MAX),
             arriving: AtomicUsize::new(0),
             max_arriving,
             share: Arc::new(AtomicU32::new(DiskOptions::WHOLE)),
@@ -137,6 +147,9 @@ impl Memory {
             budget => usize::from(own >= budget / 8 * 7),
         };
         self.pressure.store(pressure, Ordering::Relaxed);
+        // Ten looks a second would not see what comes between two of them: a tenth of a second of a fast network is more than a small node has.
+        let unhurried = if self.budget < LEAST_COMPARED { u64::MAX } else { (self.budget / 8 * 7).saturating_sub(own) / BETWEEN_LOOKS };
+        self.unhurried.store(unhurried, Ordering::Relaxed);
         let share = self.share.load(Ordering::Relaxed);
         let share = match pressure {
             0 => (share + 1).min(DiskOptions::WHOLE),
@@ -157,6 +170,18 @@ impl Memory {
             0 => Pressure::None,
             1 => Pressure::High,
             _ => Pressure::Full,
+        }
+    }
+
+    /// How long whoever has read `bytes` of another node is to wait before it reads on. Never for good: heartbeats are among what it reads.
+    pub(crate) fn slows_down(&self, bytes: usize) -> Option<Duration> {
+        match self.pressure() {
+            Pressure::Full => Some(SLOWER.1),
+            Pressure::High => Some(SLOWER.0),
+            Pressure::None => {
+                let take = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(bytes as u64) };
+                self.unhurried.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err().then_some(SLOWER.0)
+            }
         }
     }
 
@@ -224,6 +249,26 @@ mod tests {
         assert_eq!(after(512 << 20, 100), LEAST_SHARE);
         assert_eq!(after(447 << 20, 10), LEAST_SHARE + 10);
         assert_eq!(after(0, 1000), DiskOptions::WHOLE);
+    }
+
+    #[test]
+    fn other_nodes_are_read_as_fast_as_there_is_room_until_the_next_look() {
+        let memory = Memory::new(512 << 20, 1000);
+        assert_eq!(memory.slows_down(usize::MAX), None, "before the first look");
+        memory.compare(128 << 20);
+        let room = (448 - 128) << 16;
+        assert_eq!(memory.slows_down(room), None);
+        assert_eq!(memory.slows_down(1), Some(SLOWER.0));
+        memory.compare(128 << 20);
+        assert_eq!(memory.slows_down(room + 1), Some(SLOWER.0));
+        assert_eq!(memory.slows_down(1), None, "what was too much has taken nothing");
+        memory.compare(448 << 20);
+        assert_eq!(memory.slows_down(1), Some(SLOWER.0));
+        memory.compare(512 << 20);
+        assert_eq!(memory.slows_down(1), Some(SLOWER.1));
+        let unlimited = Memory::new(u64::MAX, 1000);
+        unlimited.look();
+        assert_eq!(unlimited.slows_down(usize::MAX / 32), None);
     }
 
     #[test]

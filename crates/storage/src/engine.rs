@@ -37,11 +37,11 @@ pub trait Engine: Send + Sync {
     /// The values of `keys`, in their order.
     fn get(&self, keys: &[Vec<u8>]) -> io::Result<Vec<Option<Vec<u8>>>>;
 
-    /// The first `limit` keys from `from` on with their values, in the order of the bytes: fewer only where there are no more.
-    fn walk(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Entries>;
+    /// The first keys from `from` on with their values, in the order of the bytes: `limit` of them, or fewer that have `max_bytes` together. None only where there are no more.
+    fn walk(&self, from: Bound<&[u8]>, limit: usize, max_bytes: usize) -> io::Result<Entries>;
 
-    /// As [`Engine::walk`], the keys only.
-    fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>>;
+    /// The first `limit` keys from `from` on up to `upto`, in the order of the bytes: fewer only where there are no more.
+    fn walk_keys(&self, from: Bound<&[u8]>, upto: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>>;
 
     /// The store is being closed: calls that wait for an engine that does not answer end within seconds from now on, with an error. What they did not do is in the log.
     fn close(&self) {}

@@ -21,6 +21,11 @@ impl Place {
         Place(u64::from(slot) << 32 | u64::from(hash))
     }
 
+    /// Where the next slot begins.
+    pub(crate) fn next_slot(self) -> Place {
+        Place::at(self.slot() + 1, 0)
+    }
+
     /// The slot.
     pub(crate) fn slot(self) -> u16 {
         (self.0 >> 32) as u16

@@ -36,7 +36,7 @@ fn what_is_written_is_read() {
     let Some(cassandra) = cassandra() else { return };
     let engine = cassandra.open(new_store()).expect("opens");
     assert_eq!((engine.count().expect("counts"), engine.record("a").expect("reads")), (0, None));
-    assert!(engine.walk(Bound::Unbounded, 10).expect("walks").is_empty());
+    assert!(engine.walk(Bound::Unbounded, 10, usize::MAX).expect("walks").is_empty());
     engine.write(vec![set(1, "one"), set(2, ""), (key(3), None)], 2).expect("writes");
     assert_eq!([get(&engine, 1), get(&engine, 2), get(&engine, 3)], [Some("one".to_owned()), Some(String::new()), None]);
     engine.write(vec![(key(1), None), set(2, "two")], 1).expect("writes");
@@ -111,7 +111,7 @@ fn the_number_of_keys_is_kept() {
     engine.write(left.iter().chain([&7]).map(|name| set(*name, "again")).collect(), 11).expect("writes");
     engine.sync().expect("flushes");
     assert_eq!(counted(&open()), (11, Some(0)));
-    assert_eq!(engine.walk_keys(Bound::Unbounded, 100).expect("walks").len(), 11);
+    assert_eq!(engine.walk_keys(Bound::Unbounded, Bound::Unbounded, 100).expect("walks").len(), 11);
     // One key for another; then nothing comes or goes, so nothing is kept.
     let engine = open();
     engine.write(vec![(key(7), None), set(8, "new")], 11).expect("writes");
@@ -140,7 +140,7 @@ fn a_large_value_is_replaced_whole() {
         engine.write(vec![set(1, &value)], 1).expect("writes");
         assert!(get(&engine, 1) == Some(value.clone()), "{size}");
         let engine = cassandra.open(store).expect("opens");
-        let entries = engine.walk(Bound::Unbounded, 10).expect("walks");
+        let entries = engine.walk(Bound::Unbounded, 10, usize::MAX).expect("walks");
         assert!(entries.len() == 1 && entries[0].1 == value.as_bytes(), "{size}");
     }
     // A mebibyte is two pieces.
@@ -166,7 +166,7 @@ fn a_store_that_was_deleted_is_empty() {
     // Its number may be used again: what is written then counts.
     let engine = cassandra.open(store).expect("opens");
     assert_eq!((engine.count().expect("counts"), engine.record("format").expect("reads")), (0, None));
-    assert!(engine.walk_keys(Bound::Unbounded, 10).expect("walks").is_empty());
+    assert!(engine.walk_keys(Bound::Unbounded, Bound::Unbounded, 10).expect("walks").is_empty());
     engine.write(vec![set(1, "again")], 1).expect("writes");
     assert_eq!((get(&engine, 1), get(&engine, 60_000)), (Some("again".to_owned()), None));
 }

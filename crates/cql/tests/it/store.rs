@@ -194,14 +194,14 @@ fn a_walk_goes_over_many_partitions() {
     let number = rheostat_storage::store_number(disk.directory.path()).expect("reads").expect("a number");
     let engine = cassandra.open(number).expect("opens");
     assert_eq!(engine.count().expect("counts"), 6000);
-    let all = engine.walk_keys(std::ops::Bound::Unbounded, usize::MAX >> 1).expect("walks");
+    let all = engine.walk_keys(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded, usize::MAX >> 1).expect("walks");
     assert_eq!(all.len(), 6000);
     assert!(all.is_sorted());
     for (from, limit) in [(0, 1), (0, 5999), (17, 256), (3000, 1000), (5990, 10), (5999, 100)] {
         let upto = (from + limit).min(6000);
-        let keys = engine.walk_keys(std::ops::Bound::Included(&all[from]), limit).expect("walks");
+        let keys = engine.walk_keys(std::ops::Bound::Included(&all[from]), std::ops::Bound::Unbounded, limit).expect("walks");
         assert!(keys == all[from..upto], "{limit} from {from}");
-        let entries = engine.walk(std::ops::Bound::Excluded(&all[from]), limit).expect("walks");
+        let entries = engine.walk(std::ops::Bound::Excluded(&all[from]), limit, usize::MAX).expect("walks");
         let upto = (from + 1 + limit).min(6000);
         assert!(entries.iter().map(|(key, _)| key).eq(&all[from + 1..upto]), "{limit} after {from}");
     }

@@ -7,7 +7,6 @@ use super::greeting::{self, Challenge, FORMATS, Greeting, Hello, LinkKey, Proof,
 use crate::descriptors::Place as Descriptor;
 use crate::life::ADVICE;
 use crate::lost::Place;
-use crate::memory::Pressure;
 use crate::shard::Shard;
 use crate::shared::{Shared, lock};
 use crate::socket;
@@ -21,7 +20,6 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -30,9 +28,6 @@ use tokio_rustls::rustls::ServerConfig;
 
 /// The read buffer's size, unless a frame is larger.
 const READ_BYTES: usize = 256 << 10;
-
-/// Between two reads when memory runs short, and when there is none left.
-const SLOWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
 /// Connections that have not said who they are, at most.
 const STRANGERS: usize = 64;
@@ -204,25 +199,23 @@ async fn read(
     let mut buffer: Vec<u8> = Vec::with_capacity(READ_BYTES);
     let mut pieces = Pieces::new(peer.max_frame_bytes);
     loop {
-        tokio::select! {
+        let read = tokio::select! {
             biased;
-            _ = paused.changed() => {}
+            _ = paused.changed() => 0,
             read = stream.read_buf(&mut buffer) => {
                 let bytes = read?;
                 if bytes == 0 {
                     return Ok(());
                 }
                 peer.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
+                bytes
             }
-        }
+        };
         if shared.is_paused(peer.dc) || peer.generation.load(Ordering::Relaxed) != generation {
             return Ok(());
         }
-        // What the others send is read more slowly when memory runs short, and never not at all: heartbeats are among it.
-        match shared.budget.pressure() {
-            Pressure::None => {}
-            Pressure::High => tokio::time::sleep(SLOWER.0).await,
-            Pressure::Full => tokio::time::sleep(SLOWER.1).await,
+        if let Some(slower) = shared.budget.slows_down(read) {
+            tokio::time::sleep(slower).await;
         }
         let mut used = 0;
         let mut frames = 0;

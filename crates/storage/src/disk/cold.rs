@@ -13,6 +13,7 @@ use crate::index::Place;
 use rheostat_clock::Timestamp;
 use rheostat_core::version::{Key, Version};
 use rheostat_core::wire::{Reader, Wire, WireError, put_varint};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Bound;
@@ -33,8 +34,9 @@ const WAITING_BATCHES: usize = 2;
 const LAST_READS: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Chains that are read at once where all are.
+/// Chains that are read at once where all are, and of how many bytes, about.
 const PAGE: usize = 256;
+pub(super) const PAGE_BYTES: usize = 4 << 20;
 
 /// What a checkpoint says beside the chains.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -109,12 +111,19 @@ pub(super) struct Cold {
     work: Option<SyncSender<Work>>,
     done: Receiver<io::Result<Done>>,
     thread: Option<JoinHandle<()>>,
+    /// See [`Cold::changes`].
+    changes: Cell<u64>,
+}
+
+/// Where the engine's keys from `place` on begin.
+fn begins(place: Place) -> Vec<u8> {
+    place.0.to_be_bytes()[2..].to_vec()
 }
 
 /// The engine's key for `key`.
 fn engine_key(key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(6 + key.len());
-    bytes.extend_from_slice(&Place::of(key).0.to_be_bytes()[2..]);
+    bytes.extend(begins(Place::of(key)));
     bytes.extend_from_slice(key);
     bytes
 }
@@ -151,31 +160,41 @@ pub(super) fn get<M: Wire>(engine: &dyn Engine, key: &[u8]) -> io::Result<Option
     engine.get(&[engine_key(key)])?.pop().flatten().map(|bytes| decode_chain(&bytes)).transpose()
 }
 
-/// The encoded chains of `keys`, in their order.
-pub(super) fn read(engine: &dyn Engine, keys: &[Key]) -> io::Result<Vec<Option<Vec<u8>>>> {
-    engine.get(&keys.iter().map(|key| engine_key(key)).collect::<Vec<_>>())
+/// The encoded chains of `keys`, in their order, `together` of them asked for at a time: of all, or of as many of the first as have `max_bytes`.
+pub(super) fn read(engine: &dyn Engine, keys: &[Key], together: usize, max_bytes: usize) -> io::Result<Vec<Option<Vec<u8>>>> {
+    let (mut found, mut bytes) = (Vec::with_capacity(keys.len()), 0);
+    for keys in keys.chunks(together) {
+        let some = engine.get(&keys.iter().map(|key| engine_key(key)).collect::<Vec<_>>())?;
+        bytes += some.iter().flatten().map(Vec::len).sum::<usize>();
+        found.extend(some);
+        if bytes >= max_bytes {
+            break;
+        }
+    }
+    Ok(found)
 }
 
-/// The first `limit` encoded chains after `key` in the order of the walk, or of all for `None`.
-pub(super) fn walk(engine: &dyn Engine, key: Option<&Key>, limit: usize) -> io::Result<Vec<(Key, Vec<u8>)>> {
+/// The first encoded chains after `key` in the order of the walk, or of all for `None`: `limit` of them, or fewer that have `max_bytes` together; none only where there are no more.
+pub(super) fn walk(engine: &dyn Engine, key: Option<&Key>, limit: usize, max_bytes: usize) -> io::Result<Vec<(Key, Vec<u8>)>> {
     let from = key.map(|key| engine_key(key));
     let from = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_slice()));
-    engine.walk(from, limit)?.into_iter().map(|(key, value)| Ok((decode_key(&key)?.1, value))).collect()
+    engine.walk(from, limit, max_bytes)?.into_iter().map(|(key, value)| Ok((decode_key(&key)?.1, value))).collect()
 }
 
-/// What `read` reads from `from` on, in pages; it ends after an error. `key` is an entry's key.
+/// What `read` reads from `from` on, in pages; it ends after an error, and after a page that `is_last` by its length. `key` is an entry's key.
 fn pages<T>(
     from: Bound<Vec<u8>>,
     key: impl Fn(&T) -> &[u8],
-    read: impl Fn(Bound<&[u8]>, usize) -> io::Result<Vec<T>>,
+    read: impl Fn(Bound<&[u8]>) -> io::Result<Vec<T>>,
+    is_last: impl Fn(usize) -> bool,
 ) -> impl Iterator<Item = io::Result<T>> {
     let mut next = Some(from);
     let mut page = VecDeque::new();
     std::iter::from_fn(move || {
         if page.is_empty() {
-            match read(next.take()?.as_ref().map(Vec::as_slice), PAGE) {
+            match read(next.take()?.as_ref().map(Vec::as_slice)) {
                 Ok(some) => {
-                    next = some.last().filter(|_| some.len() == PAGE).map(|last| Bound::Excluded(key(last).to_vec()));
+                    next = some.last().filter(|_| !is_last(some.len())).map(|last| Bound::Excluded(key(last).to_vec()));
                     page = some.into();
                 }
                 Err(error) => return Some(Err(error)),
@@ -254,7 +273,7 @@ impl Cold {
                 }
             })
             .map_err(OpenError::io("start the checkpoint thread of", directory))?;
-        Ok((Cold { engine, work: Some(work), done, thread: Some(thread) }, store, checkpoint, keys))
+        Ok((Cold { engine, work: Some(work), done, thread: Some(thread), changes: Cell::new(0) }, store, checkpoint, keys))
     }
 
     /// The chain of `key`, least version first.
@@ -269,7 +288,7 @@ impl Cold {
             let known: Vec<Key> = chains.all().map(|(key, _)| Key::from(key)).collect();
             known.iter().for_each(|key| chains.count_on_disk(key));
             let mut keys = known.len() as u64;
-            for stored in self.keys_from(Place(0)) {
+            for stored in self.keys(Bound::Unbounded, Bound::Unbounded) {
                 keys += u64::from(!chains.knows(&stored?.1));
             }
             self.engine.write(Vec::new(), keys)?;
@@ -277,16 +296,33 @@ impl Cold {
         };
         let unsure = unsure.iter().map(|key| Ok(decode_key(key)?.1)).collect::<io::Result<Vec<Key>>>()?;
         let (known, unknown): (Vec<Key>, Vec<Key>) = unsure.into_iter().partition(|key| chains.knows(key));
-        let found = if unknown.is_empty() { Vec::new() } else { read(&*self.engine, &unknown)? };
-        let absent = unknown.into_iter().zip(found).filter(|(_, value)| value.is_none()).map(|(key, _)| key);
-        known.into_iter().chain(absent).for_each(|key| chains.count_on_disk(&key));
+        let mut absent = Vec::new();
+        for some in unknown.chunks(PAGE) {
+            let found = read(&*self.engine, some, PAGE, usize::MAX)?;
+            absent.extend(some.iter().zip(found).filter(|(_, value)| value.is_none()).map(|(key, _)| key));
+        }
+        known.iter().chain(absent).for_each(|key| chains.count_on_disk(key));
         Ok(keys)
     }
 
-    /// The keys from `place` on, in the order of the walk.
-    pub(super) fn keys_from(&self, place: Place) -> impl Iterator<Item = io::Result<(Place, Key)>> + use<'_> {
-        let from = Bound::Included(place.0.to_be_bytes()[2..].to_vec());
-        pages(from, Vec::as_slice, |from, limit| self.engine.walk_keys(from, limit)).map(|key| decode_key(&key?))
+    fn keys(&self, from: Bound<Vec<u8>>, upto: Bound<Vec<u8>>) -> impl Iterator<Item = io::Result<(Place, Key)>> + use<'_> {
+        let read = move |from: Bound<&[u8]>| self.engine.walk_keys(from, upto.as_ref().map(Vec::as_slice), PAGE);
+        pages(from, Vec::as_slice, read, |keys| keys < PAGE).map(|key| decode_key(&key?))
+    }
+
+    /// The keys of the slot of `place` from there on, in the order of the walk. No other slot's are read: where slots have few keys each, that would be most of a page.
+    pub(super) fn keys_of_slot(&self, place: Place) -> impl Iterator<Item = io::Result<(Place, Key)>> + use<'_> {
+        self.keys(Bound::Included(begins(place)), Bound::Excluded(begins(place.next_slot())))
+    }
+
+    /// The first `limit` keys from `place` on, of whatever slots, in the order of the walk: fewer only where there are no more.
+    pub(super) fn keys_after(&self, place: Place, limit: usize) -> io::Result<Vec<(Place, Key)>> {
+        self.engine.walk_keys(Bound::Included(&begins(place)), Bound::Unbounded, limit)?.iter().map(|key| decode_key(key)).collect()
+    }
+
+    /// Changes whenever what the engine holds may have: while it is the same, what was read of it holds.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// What a thread of its own reads with: see [`get`], [`read`] and [`walk`].
@@ -296,13 +332,14 @@ impl Cold {
 
     /// All chains, in the order of the walk.
     pub(super) fn all<M: Wire>(&self) -> impl Iterator<Item = io::Result<Stored<M>>> + use<'_, M> {
-        pages(Bound::Unbounded, |entry: &(Vec<u8>, Vec<u8>)| entry.0.as_slice(), |from, limit| self.engine.walk(from, limit))
-            .map(|entry| decode_entry(entry?))
+        let read = |from: Bound<&[u8]>| self.engine.walk(from, PAGE, PAGE_BYTES);
+        pages(Bound::Unbounded, |entry: &(Vec<u8>, Vec<u8>)| entry.0.as_slice(), read, |entries| entries == 0).map(|entry| decode_entry(entry?))
     }
 
     /// Hands work to the writing thread; gives it back if the thread has enough.
     pub(super) fn send(&self, work: Work) -> Result<(), Work> {
         let Some(sender) = &self.work else { return Err(work) };
+        self.changes.update(|changes| changes + 1);
         sender.try_send(work).map_err(|error| match error {
             TrySendError::Full(work) | TrySendError::Disconnected(work) => work,
         })
@@ -311,14 +348,16 @@ impl Cold {
     /// What the writing thread has done, if there is something to hear; waits for it if `wait`.
     pub(super) fn done(&self, wait: bool) -> io::Result<Option<Done>> {
         let ended = || io::Error::other("the checkpoint thread has ended");
-        if wait {
-            return self.done.recv().map_err(|_| ended())?.map(Some);
-        }
-        match self.done.try_recv() {
-            Ok(result) => result.map(Some),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(ended()),
-        }
+        let done = match wait {
+            true => self.done.recv().map_err(|_| ended())?,
+            false => match self.done.try_recv() {
+                Ok(done) => done,
+                Err(TryRecvError::Empty) => return Ok(None),
+                Err(TryRecvError::Disconnected) => return Err(ended()),
+            },
+        };
+        self.changes.update(|changes| changes + 1);
+        done.map(Some)
     }
 }
 

@@ -57,8 +57,8 @@ impl Embedded {
         Ok(Embedded { chains, meta, database })
     }
 
-    fn range(&self, from: Bound<&[u8]>) -> impl Iterator<Item = fjall::Guard> + use<> {
-        self.chains.range::<Vec<u8>, _>((from.map(<[u8]>::to_vec), Bound::Unbounded))
+    fn range(&self, from: Bound<&[u8]>, upto: Bound<&[u8]>) -> impl Iterator<Item = fjall::Guard> + use<> {
+        self.chains.range::<Vec<u8>, _>((from.map(<[u8]>::to_vec), upto.map(<[u8]>::to_vec)))
     }
 }
 
@@ -98,12 +98,20 @@ impl Engine for Embedded {
         keys.iter().map(one).collect()
     }
 
-    fn walk(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Entries> {
-        let entry = |guard: fjall::Guard| guard.into_inner().map(|(key, value)| (key.to_vec(), value.to_vec())).map_err(io_error);
-        self.range(from).take(limit).map(entry).collect()
+    fn walk(&self, from: Bound<&[u8]>, limit: usize, max_bytes: usize) -> io::Result<Entries> {
+        let (mut entries, mut bytes) = (Entries::new(), 0);
+        for guard in self.range(from, Bound::Unbounded).take(limit) {
+            let (key, value) = guard.into_inner().map_err(io_error)?;
+            bytes += value.len();
+            entries.push((key.to_vec(), value.to_vec()));
+            if bytes >= max_bytes {
+                break;
+            }
+        }
+        Ok(entries)
     }
 
-    fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
-        self.range(from).take(limit).map(|guard| guard.key().map(|key| key.to_vec()).map_err(io_error)).collect()
+    fn walk_keys(&self, from: Bound<&[u8]>, upto: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
+        self.range(from, upto).take(limit).map(|guard| guard.key().map(|key| key.to_vec()).map_err(io_error)).collect()
     }
 }

@@ -12,6 +12,7 @@
 //! replayed from the last checkpoint on, over chains that may be newer: adding a version twice changes nothing, old versions that come back
 //! are hidden by what collected them, and the collection of a whole chain is itself a record.
 
+mod ahead;
 mod checkpoint;
 mod cold;
 mod embedded;
@@ -33,8 +34,9 @@ pub use split::{Part, store_bytes};
 use crate::chains::{Chains, Collected, Held};
 use crate::check_update;
 use crate::entries::Entries;
-use crate::index::{PageBuilder, Place, Stop};
+use crate::index::Stop;
 use crate::own::OwnUpdates;
+use ahead::Ahead;
 use checkpoint::Running;
 use cold::Cold;
 use format::{Kind, MAX_PAYLOAD};
@@ -92,6 +94,8 @@ pub struct DiskStore<M> {
     hand: Option<Stop>,
     /// What is read from the engine by jobs.
     reads: Reads<M>,
+    /// What walks over keys have read of the engine.
+    ahead: Ahead,
     /// Chains are still to be brought into memory since the start.
     warming: bool,
     /// What has been collected, if somebody wants to know.
@@ -170,6 +174,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             unreadable: None,
             hand: None,
             reads: Reads::default(),
+            ahead: Ahead::default(),
             warming: true,
             collected: None,
             _lock: lock,
@@ -250,37 +255,6 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             told.push((key.clone(), collected.trim));
         }
         count
-    }
-
-    /// A page of a walk over keys in memory and in the engine.
-    fn scan_both(&self, slot: u16, from: u32, limit: usize) -> io::Result<ScanPage> {
-        let place = Place::at(slot, from);
-        let mut resident = self.chains.walk(place).peekable();
-        self.options.ask(IoOperation::Read)?;
-        let mut failure = None;
-        let stored = self.cold.keys_from(place).map_while(|stored| stored.map_err(|error| failure = Some(error)).ok());
-        let mut stored = stored.take_while(|(place, _)| place.slot() == slot).peekable();
-        let mut page = PageBuilder::new(slot, limit);
-        loop {
-            let engine_first = match (resident.peek(), stored.peek()) {
-                (_, None) => false,
-                (None, Some(_)) => true,
-                (Some(resident), Some(stored)) => stored.0 <= resident.0,
-            };
-            let pushed = if engine_first {
-                let Some((place, key)) = stored.next() else { break };
-                // Of a key in memory, memory knows better, also that it is gone.
-                self.chains.knows(&key) || page.push(place, &key)
-            } else {
-                let Some((place, key)) = resident.next() else { break };
-                page.push(place, key)
-            };
-            if !pushed {
-                break;
-            }
-        }
-        drop(stored);
-        failure.map_or(Ok(page.finish()), Err)
     }
 
     /// Flushes everything, and returns when it is on disk.

@@ -56,6 +56,9 @@ pub struct DiskOptions {
     pub io_hook: Option<IoHook>,
 }
 
+/// What a job may read however little memory there is: small values together.
+const LEAST_READ_BYTES: usize = 1 << 20;
+
 impl Default for DiskOptions {
     fn default() -> Self {
         DiskOptions {
@@ -84,6 +87,11 @@ impl DiskOptions {
     }
 
     /// Whether the disk is short of space.
+    /// About how much one job may read of what is on disk only: where values are large, not as many of them.
+    pub(super) fn read_bytes(&self) -> usize {
+        usize::try_from(self.memory() / 8).unwrap_or(usize::MAX).max(LEAST_READ_BYTES)
+    }
+
     pub(super) fn is_short_of_space(&self) -> bool {
         self.short_of_space.as_ref().is_some_and(|short| short.load(Ordering::Relaxed))
     }

@@ -143,18 +143,22 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let (engine, options) = (self.cold.reader(), self.options.clone());
         let reads = &mut self.reads;
         let is_far = options.engines.is_some();
+        let most = options.read_bytes();
         let read = if !reads.wanted.is_empty() {
             let keys: Vec<Key> = reads.wanted.drain(..reads.wanted.len().min(MOST_KEYS)).collect();
             reads.jobs.push(Job { number, keys: keys.clone(), walk: 0 });
             Box::new(move || {
-                let found = options.ask(IoOperation::Read).and_then(|()| cold::read(&*engine, &keys));
+                // One that is far is asked for all at once; of one that is here, each key is read when the one before has been.
+                let together = if is_far { MOST_KEYS } else { 1 };
+                let found = options.ask(IoOperation::Read).and_then(|()| cold::read(&*engine, &keys, together, most));
+                // Who waits for a key that was too much asks again.
                 ReadDone { job: number, found: found.map(|values| keys.into_iter().zip(values).collect()) }
             }) as Box<dyn FnOnce() -> ReadDone + Send>
         } else {
             let (walk, after) = (std::mem::take(&mut reads.walk), reads.walked_to.clone());
             reads.jobs.push(Job { number, keys: Vec::new(), walk });
             Box::new(move || {
-                let found = options.ask(IoOperation::Read).and_then(|()| cold::walk(&*engine, after.as_ref(), walk));
+                let found = options.ask(IoOperation::Read).and_then(|()| cold::walk(&*engine, after.as_ref(), walk, most));
                 ReadDone { job: number, found: found.map(|some| some.into_iter().map(|(key, value)| (key, Some(value))).collect()) }
             })
         };
@@ -175,7 +179,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             Err(error) => drop(self.cannot_read(&error)),
             Ok(found) if walk > 0 => {
-                let ends = found.len() < walk;
+                let ends = found.is_empty();
                 self.reads.walked_to = found.last().filter(|_| !ends).map(|(key, _)| key.clone());
                 self.reads.walked = Some(Walked { job, chains: found, ends });
             }

@@ -1,7 +1,7 @@
 //! A store split into several: each gets the chains of its own hash slots, what has still to be sent of them, and all that says how far the store had come.
 
 use super::DiskStore;
-use super::cold::{CHECKPOINT, Checkpoint, decode_key};
+use super::cold::{CHECKPOINT, Checkpoint, PAGE_BYTES, decode_key};
 use super::format::Kind;
 use super::log::sync_directory;
 use super::options::{DiskOptions, OpenError};
@@ -93,7 +93,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let engine = self.cold.reader();
         let (mut from, mut copied) = (Bound::Unbounded, 0);
         loop {
-            let page = engine.walk(from.as_ref().map(Vec::as_slice), CHAINS_AT_ONCE)?;
+            let page = engine.walk(from.as_ref().map(Vec::as_slice), CHAINS_AT_ONCE, PAGE_BYTES)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             from = Bound::Excluded(last.clone());
             copied += page.len() as u64;

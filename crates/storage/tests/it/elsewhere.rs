@@ -2,7 +2,7 @@
 
 use crate::directory::directory;
 use rheostat_core::random::Random;
-use rheostat_core::slots::slot;
+use rheostat_core::slots::{SLOTS, slot};
 use rheostat_core::store::Store;
 use rheostat_core::version::VersionId;
 use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put, walk};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
@@ -34,6 +34,8 @@ struct Elsewhere {
     left: Arc<Mutex<Option<usize>>>,
     /// Chains cannot be read.
     unreadable: Arc<AtomicBool>,
+    /// Keys that walks over keys have read.
+    walked: Arc<AtomicUsize>,
 }
 
 /// The engine, opened.
@@ -41,6 +43,7 @@ struct Opened {
     there: Arc<Mutex<There>>,
     left: Arc<Mutex<Option<usize>>>,
     unreadable: Arc<AtomicBool>,
+    walked: Arc<AtomicUsize>,
     /// The number of keys that was said last, and what may not have been there at the opening and was not written since.
     said: Mutex<(u64, Option<BTreeSet<Vec<u8>>>)>,
 }
@@ -49,7 +52,8 @@ impl Engines for Elsewhere {
     fn open(&self, _: u64) -> io::Result<Arc<dyn Engine>> {
         let there = self.there.lock().unwrap();
         let said = (there.counted, if there.counted == 0 { Some(BTreeSet::new()) } else { there.unsure.clone() });
-        Ok(Arc::new(Opened { there: self.there.clone(), left: self.left.clone(), unreadable: self.unreadable.clone(), said: Mutex::new(said) }))
+        let (there, left) = (self.there.clone(), self.left.clone());
+        Ok(Arc::new(Opened { there, left, unreadable: self.unreadable.clone(), walked: self.walked.clone(), said: Mutex::new(said) }))
     }
 
     fn delete(&self, _: u64) -> io::Result<()> {
@@ -119,14 +123,22 @@ impl Engine for Opened {
         Ok(keys.iter().map(|key| there.chains.get(key).cloned()).collect())
     }
 
-    fn walk(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Entries> {
+    fn walk(&self, from: Bound<&[u8]>, limit: usize, max_bytes: usize) -> io::Result<Entries> {
         let there = self.there.lock().unwrap();
-        let found = there.chains.range::<[u8], _>((from, Bound::Unbounded)).take(limit);
+        let mut bytes = 0;
+        let found = there.chains.range::<[u8], _>((from, Bound::Unbounded)).take(limit).take_while(|(_, value)| {
+            let fits = bytes < max_bytes;
+            bytes += value.len();
+            fits
+        });
         Ok(found.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    fn walk_keys(&self, from: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
-        Ok(self.walk(from, limit)?.into_iter().map(|(key, _)| key).collect())
+    fn walk_keys(&self, from: Bound<&[u8]>, upto: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
+        let there = self.there.lock().unwrap();
+        let found: Vec<Vec<u8>> = there.chains.range::<[u8], _>((from, upto)).take(limit).map(|(key, _)| key.clone()).collect();
+        self.walked.fetch_add(found.len(), Ordering::Relaxed);
+        Ok(found)
     }
 }
 
@@ -162,6 +174,33 @@ fn check(store: &mut DiskStore<Meta>, newest: &Newest, seed: u64, when: &str) {
     }
     assert_eq!(store.stats().keys, walked(store), "seed {seed}, {when}");
     store.readable().expect("everything could be read");
+}
+
+/// A walk over one slot reads no other's keys: where each slot has few, that would be most of a page, for each slot again.
+#[test]
+fn a_walk_over_all_slots_reads_each_key_once() {
+    let (directory, elsewhere) = (directory(), Arc::new(Elsewhere::default()));
+    let mut store = open(directory.path(), &elsewhere);
+    names().zip(1..).for_each(|(name, at)| append(&mut store, &put(id(at, 0), &[&name]), true));
+    flush(&mut store);
+    store.checkpoint().expect("checkpoints");
+    drop(store);
+    let mut store = open(directory.path(), &elsewhere);
+    assert_eq!(store.stats().cold_keys, KEYS);
+    elsewhere.walked.store(0, Ordering::Relaxed);
+    let found: u64 = (0..SLOTS).map(|slot| walk(&mut store, slot, 1000).len() as u64).sum();
+    assert_eq!(found, KEYS);
+    let walked = elsewhere.walked.swap(0, Ordering::Relaxed) as u64;
+    assert!((KEYS..KEYS + 5).contains(&walked), "{walked} keys were read");
+    // What has changed is seen, and what was read ahead before is not taken for what there is.
+    for at in 0..KEYS {
+        append(&mut store, &put(id(100 + at, 0), &[&format!("another {at}")]), true);
+        store.checkpoint().expect("checkpoints");
+        store.maintain().expect("maintains");
+        let found: u64 = (0..SLOTS).map(|slot| walk(&mut store, slot, 1000).len() as u64).sum();
+        assert_eq!(found, KEYS + at + 1);
+    }
+    assert!(store.stats().cold_keys >= KEYS, "they do not stay in memory");
 }
 
 /// Writes, deletes and collects some keys.

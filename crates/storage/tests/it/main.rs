@@ -6,6 +6,7 @@ mod disk;
 mod driver;
 mod elsewhere;
 mod formats;
+mod large;
 mod memory;
 mod operation;
 mod split;
