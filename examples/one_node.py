@@ -13,11 +13,27 @@ def free_port():
         return listener.getsockname()[1]
 
 
-class Node:
-    """Stops with its `with` block. `resp` is its port, `admin` that of its metrics."""
+def write(connection, keys, value, pipeline):
+    """Writes `value` to the numbered keys, in pipelines; what is refused with BUSY is sent again after 50 ms. Yields after each pipeline how many keys are left, and how often one was refused."""
+    replies = connection.makefile("rb", 1 << 16)
+    left, refused = list(range(keys)), 0
+    while left:
+        some, left = left[:pipeline], left[pipeline:]
+        names = [b"key:%d" % key for key in some]
+        connection.sendall(b"".join(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, len(value), value) for name in names))
+        again = [key for key in some if not replies.readline().startswith(b"+OK")]
+        refused += len(again)
+        left = again + left
+        yield len(left), refused
+        if again:
+            time.sleep(0.05)
 
-    def __init__(self, program, protocol="causal"):
-        self.program, self.protocol, self.owner = os.path.abspath(program), protocol, os.getpid()
+
+class Node:
+    """Stops with its `with` block. `resp` is its port, `admin` that of its metrics. In the control group whose folder is `group`, if it is given."""
+
+    def __init__(self, program, protocol="causal", group=None):
+        self.program, self.protocol, self.group, self.owner = os.path.abspath(program), protocol, group, os.getpid()
         self.resp, self.admin = free_port(), free_port()
         self.folder = tempfile.TemporaryDirectory()
         self.process = None
@@ -33,7 +49,10 @@ class Node:
             )
         began = time.time()
         with open(self.path("log"), "a") as log:
-            self.process = subprocess.Popen([self.program, "serve", "--config", config], stdout=log, stderr=log)
+            command = [self.program, "serve", "--config", config]
+            if self.group:
+                command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', self.group, *command]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         self.connect().close()
         return time.time() - began
 
@@ -62,6 +81,10 @@ class Node:
 
     def disk_mb(self):
         return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(self.path("data")) for name in names) >> 20
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def stop(self):
         if self.process and self.process.poll() is None:

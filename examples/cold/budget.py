@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from one_node import Node  # noqa: E402
+from one_node import Node, write  # noqa: E402
 
 VALUE = b"x" * 1000
 PIPELINE = 500
@@ -23,20 +23,14 @@ options = parser.parse_args()
 
 with Node(options.program) as node:
     node.start("partitions = 2", f"[limits]\nmemory_bytes = {options.budget_mb << 20}")
-    connection = node.connect()
-    replies = connection.makefile("rb", 1 << 16)
-    left, refused, most, began, told = list(range(options.data_mb * 1000)), 0, 0, time.time(), time.time()
-    while left and time.time() - began < options.seconds:
-        some, left = left[:PIPELINE], left[PIPELINE:]
-        connection.sendall(b"".join(b"SET key:%d %s\r\n" % (key, VALUE) for key in some))
-        again = [key for key in some if not replies.readline().startswith(b"+OK")]
-        refused += len(again)
-        if again:
-            time.sleep(0.05)
-        left = again + left
+    keys, left, refused, most = options.data_mb * 1000, options.data_mb * 1000, 0, 0
+    began = told = time.time()
+    for left, refused in write(node.connect(), keys, VALUE, PIPELINE):
         if time.time() - told > 2:
             told, now = time.time(), node.resident_mb()
             most = max(most, now)
-            print(f"{told - began:5.1f} s: {len(left):7} left, {refused:7} refused, {now} MB resident", flush=True)
-    words = "written" if not left else f"NOT written: {len(left)} keys are left"
+            print(f"{told - began:5.1f} s: {left:7} left, {refused:7} refused, {now} MB resident", flush=True)
+        if time.time() - began > options.seconds:
+            break
+    words = "written" if not left else f"NOT written: {left} keys are left"
     print(f"{options.data_mb} MB {words} in {time.time() - began:.1f} s, {refused} times refused, {most} MB resident at most")
