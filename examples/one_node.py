@@ -1,4 +1,5 @@
 """One node on loopback, in a folder that goes afterwards: what the measuring scripts beside this file share."""
+import argparse
 import os
 import signal
 import socket
@@ -13,6 +14,15 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def options(about, **numbers):
+    """What the command line says: the program, and numbers in this order with these defaults. `about` is the script's own account of itself."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    for name, default in numbers.items():
+        parser.add_argument(name, type=int, nargs="?", default=default)
+    return parser.parse_args()
+
+
 def write(connection, keys, value, pipeline):
     """Writes `value` to the numbered keys, in pipelines; what is refused with BUSY is sent again after 50 ms. Yields after each pipeline how many keys are left, and how often one was refused."""
     replies = connection.makefile("rb", 1 << 16)
@@ -21,7 +31,13 @@ def write(connection, keys, value, pipeline):
         some, left = left[:pipeline], left[pipeline:]
         names = [b"key:%d" % key for key in some]
         connection.sendall(b"".join(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(name), name, len(value), value) for name in names))
-        again = [key for key in some if not replies.readline().startswith(b"+OK")]
+        again = []
+        for key in some:
+            reply = replies.readline()
+            if reply.startswith(b"-BUSY"):
+                again.append(key)
+            elif reply != b"+OK\r\n":
+                raise ConnectionError(f"key {key} was answered {reply[:200]!r}")
         refused += len(again)
         left = again + left
         yield len(left), refused

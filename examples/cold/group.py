@@ -3,33 +3,34 @@
 
 Makes a control group with a limit of memory, which is mostly root's to make, and starts one node in it with the default configuration, so that its budget is three quarters of that. Writes
 KEYS values of BYTES, kills the node, starts it again and reads each seventh. The system kills the node if it has more than the group's memory; then this says so."""
-import argparse
 import os
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from one_node import Node, write  # noqa: E402
+import one_node  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("program")
-parser.add_argument("group_mb", type=int, nargs="?", default=96)
-parser.add_argument("keys", type=int, nargs="?", default=30_000)
-parser.add_argument("bytes", type=int, nargs="?", default=4000)
-options = parser.parse_args()
+options = one_node.options(__doc__, group_mb=96, keys=30_000, bytes=4000)
 
-above, limit = next(((at, name) for at, name in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")] if os.path.isdir(at)))
+HIERARCHIES = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+above, limit = next((at, name) for at, name in HIERARCHIES if os.path.isdir(at) or at == HIERARCHIES[-1][0])
 group = f"{above}/rheostat-{os.getpid()}"
-os.mkdir(group)
 try:
-    with open(f"{group}/{limit}", "w") as file:
-        file.write(str(options.group_mb << 20))
-    with Node(options.program, group=group) as node:
+    os.mkdir(group)
+except OSError as error:
+    raise SystemExit(f"no control group can be made here: {error}")
+try:
+    try:
+        with open(f"{group}/{limit}", "r+") as file:
+            file.write(str(options.group_mb << 20))
+    except OSError as error:
+        raise SystemExit(f"the control group cannot be given a limit: {error}")
+    with one_node.Node(options.program, group=group) as node:
         try:
             node.start("partitions = 2")
             began, refused = time.time(), 0
-            for _, refused in write(node.connect(), options.keys, b"x" * options.bytes, 200):
+            for _, refused in one_node.write(node.connect(), options.keys, b"x" * options.bytes, 200):
                 pass
             print(f"{options.keys} values written in {time.time() - began:.1f} s, {refused} times refused; {node.resident_mb()} MB resident", flush=True)
             node.kill()
@@ -41,10 +42,11 @@ try:
                 assert replies.readline() == b"$%d\r\n" % options.bytes, f"key {key} is lost"
                 replies.read(options.bytes + 2)
             print(f"each seventh is there; {node.resident_mb()} MB resident")
-        except (OSError, SystemExit):
+        except (OSError, SystemExit) as error:
+            time.sleep(0.2)
             if node.process.poll() is None:
                 raise
-            raise SystemExit(f"the node has ended: {node.process.returncode} (-9: killed by the system)")
+            raise SystemExit(f"{error}\nthe node has ended: {node.process.returncode} (-9: killed by the system)")
 finally:
     time.sleep(0.2)
     os.rmdir(group)

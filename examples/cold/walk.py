@@ -3,20 +3,14 @@
 
 Starts one node with limits.memory_bytes = BUDGET_MB, in a folder that goes afterwards, and writes KEYS values of BYTES. Then it asks for DBSIZE twice, and walks over all keys by SCAN with
 COUNT 1000. An answer is waited for 100 s."""
-import argparse
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from one_node import Node, write  # noqa: E402
+import one_node  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("program")
-parser.add_argument("budget_mb", type=int, nargs="?", default=64)
-parser.add_argument("keys", type=int, nargs="?", default=200_000)
-parser.add_argument("bytes", type=int, nargs="?", default=300)
-options = parser.parse_args()
+options = one_node.options(__doc__, budget_mb=64, keys=200_000, bytes=300)
 
 
 def scan(replies, connection):
@@ -39,10 +33,10 @@ def dbsize(replies, connection):
     return int(replies.readline()[1:])
 
 
-with Node(options.program) as node:
+with one_node.Node(options.program) as node:
     node.start("partitions = 2", f"[limits]\nmemory_bytes = {options.budget_mb << 20}")
     began = time.time()
-    for _ in write(node.connect(), options.keys, b"x" * options.bytes, 1000):
+    for _ in one_node.write(node.connect(), options.keys, b"x" * options.bytes, 1000):
         pass
     print(f"{options.keys} keys written in {time.time() - began:.1f} s")
     time.sleep(4)

@@ -2,8 +2,10 @@
 
 use super::plain::{Plain, Server, at};
 use rheostat_cluster::ports::Block;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -117,21 +119,13 @@ struct Group(PathBuf);
 impl Group {
     /// `None` where this process may make none.
     fn new(megabytes: u64) -> Option<Group> {
-        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let of = |line: &str| {
-            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            match controllers {
-                "" => Some(("/sys/fs/cgroup", path.to_owned(), "memory.max")),
-                "memory" => Some(("/sys/fs/cgroup/memory", path.to_owned(), "memory.limit_in_bytes")),
-                _ => None,
-            }
-        };
-        own.lines().filter_map(of).find_map(|(root, path, limit)| {
-            // In a container the path can be that of outside.
-            let above = [format!("{root}{path}"), root.to_owned()].map(PathBuf::from).into_iter().find(|above| above.join(limit).exists())?;
-            let group = Group(above.join(format!("rheostat-test-{}", std::process::id())));
+        let places = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        places.into_iter().find_map(|(above, limit)| {
+            let group = Group(Path::new(above).join(format!("rheostat-test-{}", std::process::id())));
             std::fs::create_dir(&group.0).ok()?;
-            std::fs::write(group.0.join(limit), (megabytes << 20).to_string()).ok()?;
+            // Where memory is not this hierarchy's, the file is not there.
+            let mut limit = OpenOptions::new().write(true).open(group.0.join(limit)).ok()?;
+            limit.write_all((megabytes << 20).to_string().as_bytes()).ok()?;
             Some(group)
         })
     }

@@ -6,6 +6,7 @@
 use super::DiskStore;
 use super::options::IoOperation;
 use crate::index::{PageBuilder, Place};
+use rheostat_core::slots::SLOTS;
 use rheostat_core::store::ScanPage;
 use rheostat_core::version::Key;
 use rheostat_core::wire::Wire;
@@ -64,6 +65,10 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// A page of a walk over keys in memory and in the engine.
     pub(super) fn scan_both(&mut self, slot: u16, from: u32, limit: usize) -> io::Result<ScanPage> {
+        // A peer may ask for any number; beyond the last slot nothing follows.
+        if slot >= SLOTS {
+            return Ok(ScanPage::default());
+        }
         let place = Place::at(slot, from);
         self.options.ask(IoOperation::Read)?;
         self.read_ahead(place)?;

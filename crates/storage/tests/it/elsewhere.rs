@@ -190,6 +190,7 @@ fn a_walk_over_all_slots_reads_each_key_once() {
     elsewhere.walked.store(0, Ordering::Relaxed);
     let found: u64 = (0..SLOTS).map(|slot| walk(&mut store, slot, 1000).len() as u64).sum();
     assert_eq!(found, KEYS);
+    assert!(walk(&mut store, SLOTS, 10).is_empty() && walk(&mut store, u16::MAX, 10).is_empty(), "there are no such slots");
     let walked = elsewhere.walked.swap(0, Ordering::Relaxed) as u64;
     assert!((KEYS..KEYS + 5).contains(&walked), "{walked} keys were read");
     // What has changed is seen, and what was read ahead before is not taken for what there is.
