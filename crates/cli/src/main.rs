@@ -1,5 +1,6 @@
 //! The `rheostat` command.
 
+mod allocator;
 mod app;
 mod bench;
 mod check;
@@ -36,9 +37,8 @@ use paint::Paint;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// Gives memory that is free back to the system within a moment: what the process has resident is compared with its budget.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator::new();
 
 /// A geo-replicated key-value store with a dial between consistency and latency.
 #[derive(Parser, Debug)]
@@ -128,6 +128,7 @@ fn hash_password() -> Result<ExitCode, Failure> {
 }
 
 fn main() -> ExitCode {
+    ALLOCATOR.prepare();
     let arguments = Arguments::parse();
     if std::env::args().any(|word| word == "--password" || word.starts_with("--password=")) {
         eprintln!(

@@ -11,7 +11,7 @@ use rheostat_protocols::registry::ProtocolInfo;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The keyspace under load.
 pub(crate) const KEYSPACE: &str = "default";
@@ -21,6 +21,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 
 /// After a failed operation a client waits so long.
 pub(crate) const AFTER_FAILURE: Duration = Duration::from_millis(50);
+
+/// How often a client that pauses looks whether the load is over.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Keys that are written at the same time. Others take their place after a while, so that what was written before a fault is still there to be read after it.
 pub(crate) const HOT: usize = 12;
@@ -205,8 +208,15 @@ impl World {
     }
 
     pub(crate) async fn pause(&self, random: &mut Random, failed: bool) {
-        let ms = random.below(self.pause_ms + 1);
-        tokio::time::sleep(if failed { AFTER_FAILURE } else { Duration::from_millis(ms) }).await;
+        let drawn = Duration::from_millis(random.below(self.pause_ms + 1));
+        let until = Instant::now() + if failed { AFTER_FAILURE } else { drawn };
+        // Whoever pauses when the load ends is not waited for as one who has asked.
+        while let left = until.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+            && !self.is_done()
+        {
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
     }
 }
 

@@ -66,7 +66,7 @@ pub use config::NodeConfig;
 pub use console::designer;
 pub use folder::FolderError;
 pub use lost::{Lost, Standing, StreamEnd};
-pub use memory::resident;
+pub use memory::{available, resident};
 pub use monitors::{MonitorInfo, MonitorStatus, Told, What};
 pub use moving::ComingInfo;
 pub use node::{Listeners, Node, StartError};

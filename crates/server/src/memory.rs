@@ -6,11 +6,11 @@
 
 use rheostat_storage::DiskOptions;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What the machine, or the control group that limits the process, has, in bytes; `None` if the system does not say.
-fn available() -> Option<u64> {
+pub fn available() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(|text| kilobytes(text, "MemTotal:"));
     let group = std::fs::read_to_string("/proc/self/cgroup").ok().map_or_else(Vec::new, |text| group_files(&text));
     let group = group.iter().filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
@@ -70,8 +70,8 @@ const LEAST_SHARE: u32 = DiskOptions::WHOLE / 16;
 /// Of what is left below seven eighths of the budget, other nodes may fill one part in so many from one look to the next: what is read is held twice for a while.
 const BETWEEN_LOOKS: u64 = 16;
 
-/// After each read of another node: when memory is used up nearly, and when it is.
-const SLOWER: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
+/// After each read of another node: when memory is used up nearly, when it is, and when more than a sixteenth beyond is used.
+const SLOWER: [Duration; 3] = [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(500)];
 
 /// Of the room for data, one part in so many may be used whatever the process has.
 const LEAST_DATA: u64 = 8;
@@ -91,6 +91,8 @@ pub(crate) enum Pressure {
 pub(crate) struct Memory {
     budget: u64,
     pressure: AtomicUsize,
+    /// More than a sixteenth more is used than may be.
+    beyond: AtomicBool,
     /// Bytes that may be read of other nodes as fast as they come, until the next look.
     unhurried: AtomicU64,
     /// Bytes of requests that are arriving: what was announced of those that are large.
@@ -112,6 +114,7 @@ impl Memory {
         Memory {
             budget,
             pressure: AtomicUsize::new(0),
+            beyond: AtomicBool::new(false),
             unhurried: AtomicU64::new(u64::MAX),
             arriving: AtomicUsize::new(0),
             max_arriving,
@@ -147,6 +150,7 @@ impl Memory {
             budget => usize::from(own >= budget / 8 * 7),
         };
         self.pressure.store(pressure, Ordering::Relaxed);
+        self.beyond.store(pressure == 2 && own >= self.budget / 16 * 17, Ordering::Relaxed);
         // Ten looks a second would not see what comes between two of them: a tenth of a second of a fast network is more than a small node has.
         let unhurried = if self.budget < LEAST_COMPARED { u64::MAX } else { (self.budget / 8 * 7).saturating_sub(own) / BETWEEN_LOOKS };
         self.unhurried.store(unhurried, Ordering::Relaxed);
@@ -176,11 +180,12 @@ impl Memory {
     /// How long whoever has read `bytes` of another node is to wait before it reads on. Never for good: heartbeats are among what it reads.
     pub(crate) fn slows_down(&self, bytes: usize) -> Option<Duration> {
         match self.pressure() {
-            Pressure::Full => Some(SLOWER.1),
-            Pressure::High => Some(SLOWER.0),
+            Pressure::Full if self.beyond.load(Ordering::Relaxed) => Some(SLOWER[2]),
+            Pressure::Full => Some(SLOWER[1]),
+            Pressure::High => Some(SLOWER[0]),
             Pressure::None => {
                 let take = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(bytes as u64) };
-                self.unhurried.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err().then_some(SLOWER.0)
+                self.unhurried.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err().then_some(SLOWER[0])
             }
         }
     }
@@ -258,14 +263,16 @@ mod tests {
         memory.compare(128 << 20);
         let room = (448 - 128) << 16;
         assert_eq!(memory.slows_down(room), None);
-        assert_eq!(memory.slows_down(1), Some(SLOWER.0));
+        assert_eq!(memory.slows_down(1), Some(SLOWER[0]));
         memory.compare(128 << 20);
-        assert_eq!(memory.slows_down(room + 1), Some(SLOWER.0));
+        assert_eq!(memory.slows_down(room + 1), Some(SLOWER[0]));
         assert_eq!(memory.slows_down(1), None, "what was too much has taken nothing");
         memory.compare(448 << 20);
-        assert_eq!(memory.slows_down(1), Some(SLOWER.0));
+        assert_eq!(memory.slows_down(1), Some(SLOWER[0]));
         memory.compare(512 << 20);
-        assert_eq!(memory.slows_down(1), Some(SLOWER.1));
+        assert_eq!(memory.slows_down(1), Some(SLOWER[1]));
+        memory.compare(544 << 20);
+        assert_eq!(memory.slows_down(1), Some(SLOWER[2]));
         let unlimited = Memory::new(u64::MAX, 1000);
         unlimited.look();
         assert_eq!(unlimited.slows_down(usize::MAX / 32), None);

@@ -26,7 +26,10 @@ const PARTS_WHEN_IDLE: usize = 4;
 /// A checkpoint takes as long for each key that has changed as a replay takes for so many bytes of the log (`README.md`, *Measured*).
 const REPLAYED_FOR_A_KEY: u64 = 350;
 
-/// Batches that may wait at once: while much is written, a flush of the log takes as long as it takes to encode several.
+/// What a version takes besides its value, about: room for a large value is not to be doubled for that.
+const VERSION_BYTES: usize = 128;
+
+/// Batches that may wait at once, where they have not more bytes than one job may read: while much is written, a flush of the log takes as long as it takes to encode several.
 const WAITING: usize = 16;
 
 /// A checkpoint under way.
@@ -42,6 +45,16 @@ pub(super) struct Running {
     complete: bool,
     /// Updates appended since a part was done for their sake.
     appended: usize,
+    /// Where the log ended then.
+    paced: u64,
+}
+
+impl Running {
+    /// Encoded bytes that wait.
+    fn waiting_bytes(&self) -> usize {
+        let bytes = |work: &Work| if let Work::Chains(batch) = work { batch.bytes } else { 0 };
+        self.waiting.iter().map(|(_, work)| bytes(work)).sum()
+    }
 }
 
 impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
@@ -78,7 +91,15 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             state: self.state.clone(),
         };
         let keys = self.chains.take_dirty();
-        self.running = Some(Running { checkpoint, keys, changed: VecDeque::new(), waiting: VecDeque::new(), complete: false, appended: 0 });
+        self.running = Some(Running {
+            checkpoint,
+            keys,
+            changed: VecDeque::new(),
+            waiting: VecDeque::new(),
+            complete: false,
+            appended: 0,
+            paced: self.log.end(),
+        });
     }
 
     /// Whether a process that ends has sooner made a checkpoint than the next one would have replayed the log: few keys have changed, and often.
@@ -96,14 +117,20 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     }
 
     /// While the log after the last checkpoint is short, a checkpoint goes on at leisure ([`Store::maintain`]): it costs more for a key than a replay for an update, and what is
-    /// written again meanwhile is written once. Then it goes on as fast as the log grows, however seldom `maintain` comes: a start replays that log.
+    /// written again meanwhile is written once. Then, or when memory is short, it goes on as fast as the log grows, however seldom `maintain` comes: a start replays that log, and chains
+    /// that have changed stay in memory until they are written.
     pub(super) fn keep_pace(&mut self) -> io::Result<()> {
         let Some(running) = &mut self.running else { return Ok(()) };
         running.appended += 1;
-        if running.appended < KEYS_AT_ONCE / 2 || self.log.end() - self.checkpoint.position < self.options.checkpoint_bytes.saturating_mul(LEISURE) {
+        let end = self.log.end();
+        if running.appended < KEYS_AT_ONCE / 2 && end - running.paced < BYTES_AT_ONCE as u64 / 2 {
             return Ok(());
         }
-        running.appended = 0;
+        let long = end - self.checkpoint.position >= self.options.checkpoint_bytes.saturating_mul(LEISURE);
+        if !long && self.chains.bytes() <= self.options.memory() {
+            return Ok(());
+        }
+        (running.appended, running.paced) = (0, end);
         self.continue_checkpoint(false)
     }
 
@@ -159,7 +186,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     fn prepare(&mut self, wait: bool) -> io::Result<()> {
         let end = self.end();
         let Some(running) = &mut self.running else { return Ok(()) };
-        if running.waiting.len() >= WAITING || running.complete {
+        if running.complete || running.waiting.len() >= WAITING || running.waiting_bytes() >= self.options.job_bytes() {
             return Ok(());
         }
         let again = running.keys.is_empty();
@@ -187,7 +214,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             let Some(chain) = self.chains.hand_over(number) else { continue };
             let key = Key::from(chain.key);
             let encoded = (!chain.versions.is_empty()).then(|| {
-                let mut encoded = Vec::new();
+                let values = chain.versions.iter().filter_map(|version| version.value.as_ref()).map(|value| value.len());
+                let mut encoded = Vec::with_capacity(values.sum::<usize>() + VERSION_BYTES * chain.versions.len());
                 encode_chain(chain.versions, &mut encoded);
                 encoded
             });
@@ -272,5 +300,57 @@ mod tests {
         drop(store);
         let (store, recovered) = DiskStore::<Meta>::open(directory.path(), DiskOptions::default()).unwrap();
         assert_eq!((store.stats().keys, recovered.replayed), (1019, 519));
+    }
+
+    fn large(at: u64, bytes: usize) -> rheostat_core::version::Update<Meta> {
+        let mut update = put(id(at, 0), &[&format!("key {at}")]);
+        update.items[0].value = Some(vec![at as u8; bytes].into());
+        update
+    }
+
+    /// What is encoded and cannot be written yet is in memory a second time.
+    #[test]
+    fn of_large_values_as_many_bytes_wait_as_fit_and_not_as_many_batches() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = DiskOptions { memory_bytes: 16 << 20, ..DiskOptions::default() };
+        let (most, value) = (options.job_bytes(), 700_000);
+        let (mut store, _) = DiskStore::<Meta>::open(directory.path(), options).unwrap();
+        for at in 1..=30 {
+            append(&mut store, &large(at, value), true);
+        }
+        // Nothing of it is flushed.
+        store.begin_checkpoint();
+        for _ in 0..2 * WAITING {
+            store.prepare(false).unwrap();
+        }
+        let waiting = &store.running.as_ref().expect("it goes on").waiting;
+        let bytes = store.running.as_ref().map_or(0, Running::waiting_bytes);
+        assert!((most..most + BYTES_AT_ONCE + value).contains(&bytes), "{bytes} bytes wait in {} batches", waiting.len());
+        for (_, work) in waiting {
+            let Work::Chains(batch) = work else { panic!("only chains wait yet") };
+            let encoded = batch.chains.iter().filter_map(|(_, encoded)| encoded.as_ref());
+            assert!(encoded.clone().all(|encoded| encoded.capacity() < value + value / 8), "in as much memory as they need");
+        }
+        store.finish_checkpoint().unwrap();
+        assert_eq!(store.stats().keys, 30);
+    }
+
+    /// Chains that have changed stay in memory until they are written, so where there is none left a checkpoint does not wait for its next turn.
+    #[test]
+    fn a_checkpoint_keeps_pace_with_large_values_when_memory_is_short() {
+        for (memory_bytes, goes_on) in [(2 << 20, true), (1 << 30, false)] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = DiskOptions { memory_bytes, ..DiskOptions::default() };
+            let (mut store, _) = DiskStore::<Meta>::open(directory.path(), options).unwrap();
+            for at in 1..=10 {
+                append(&mut store, &large(at, 400_000), true);
+            }
+            store.begin_checkpoint();
+            let left = |store: &DiskStore<Meta>| store.running.as_ref().map_or(0, |running| running.keys.len());
+            append(&mut store, &large(11, 400_000), true);
+            assert_eq!(left(&store), 10, "of a little that comes it takes no notice");
+            append(&mut store, &large(12, 400_000), true);
+            assert_eq!(left(&store) < 10, goes_on, "{} of {memory_bytes} bytes", store.chains.bytes());
+        }
     }
 }

@@ -7,6 +7,8 @@ use rheostat_core::wire::Wire;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const COUNT_KEY: &str = "keys";
 
@@ -14,11 +16,24 @@ const COUNT_KEY: &str = "keys";
 /// slower start.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
+/// What was written and is in no table yet has so many times the size of a memtable at most: the engine's one thread ends memtables, makes tables of them and merges tables, and what is
+/// written while it merges has no bound of the engine's.
+const MEMTABLES: u64 = 3;
+
+/// How often a writer that waits for that thread looks, how often at most, and after how many looks at which nothing has changed it is not waited for.
+const LOOK: Duration = Duration::from_millis(5);
+const LOOKS: usize = 2000;
+const IDLE_LOOKS: usize = 100;
+
 /// `fjall`, open. The database closes when the last handle of it goes.
 pub(super) struct Embedded {
     chains: Keyspace,
     meta: Keyspace,
     database: Database,
+    /// See [`MEMTABLES`], in bytes.
+    max_unwritten: u64,
+    /// That, or more where what is in no table yet does not become less: the engine's own notes can be so large.
+    bound: AtomicU64,
 }
 
 fn io_error(error: fjall::Error) -> io::Error {
@@ -54,7 +69,29 @@ impl Embedded {
         let keep = || KeyspaceCreateOptions::default().max_memtable_size(options.engine_memtable_bytes);
         let chains = database.keyspace("chains", keep).map_err(failed)?;
         let meta = database.keyspace("meta", KeyspaceCreateOptions::default).map_err(failed)?;
-        Ok(Embedded { chains, meta, database })
+        let max_unwritten = options.engine_memtable_bytes.saturating_mul(MEMTABLES);
+        Ok(Embedded { chains, meta, database, max_unwritten, bound: AtomicU64::new(max_unwritten) })
+    }
+
+    /// Waits while there is much that is in no table yet.
+    fn wait_for_tables(&self) {
+        let (mut before, mut idle) = (u64::MAX, 0);
+        for _ in 0..LOOKS {
+            let unwritten = self.database.write_buffer_size();
+            if unwritten <= self.max_unwritten {
+                self.bound.store(self.max_unwritten, Ordering::Relaxed);
+            }
+            if unwritten <= self.bound.load(Ordering::Relaxed) {
+                return;
+            }
+            idle = if unwritten < before || self.database.active_compactions() > 0 { 0 } else { idle + 1 };
+            if idle == IDLE_LOOKS {
+                self.bound.store(unwritten.saturating_add(self.max_unwritten), Ordering::Relaxed);
+                return;
+            }
+            before = unwritten;
+            std::thread::sleep(LOOK);
+        }
     }
 
     fn range(&self, from: Bound<&[u8]>, upto: Bound<&[u8]>) -> impl Iterator<Item = fjall::Guard> + use<> {
@@ -78,6 +115,7 @@ impl Engine for Embedded {
     }
 
     fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()> {
+        self.wait_for_tables();
         let mut batch = self.database.batch();
         for (key, value) in changes {
             match value {
@@ -113,5 +151,25 @@ impl Engine for Embedded {
 
     fn walk_keys(&self, from: Bound<&[u8]>, upto: Bound<&[u8]>, limit: usize) -> io::Result<Vec<Vec<u8>>> {
         self.range(from, upto).take(limit).map(|guard| guard.key().map(|key| key.to_vec()).map_err(io_error)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_does_not_pile_up_while_tables_are_merged() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = DiskOptions { engine_memtable_bytes: 1 << 20, ..DiskOptions::default() };
+        let engine = Embedded::open(directory.path(), &options).unwrap();
+        let mut most = 0;
+        for at in 0..80u64 {
+            // In no order, so that tables overlap and are merged.
+            let key = at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec();
+            engine.write(vec![(key, Some(vec![at as u8; 1_000_000]))], at).unwrap();
+            most = most.max(engine.database.write_buffer_size());
+        }
+        assert!(most <= engine.max_unwritten + (4 << 20), "{most} bytes");
     }
 }

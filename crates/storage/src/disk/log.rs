@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Buffered bytes from which on an append writes them.
 const BUFFER_BYTES: usize = 1 << 20;
+/// A buffer that has become so large gives most of it back.
+const LARGE_BUFFER_BYTES: usize = 4 * BUFFER_BYTES;
 /// Distance between entries of the index of own updates, in bytes of log.
 pub(super) const BLOCK_BYTES: u64 = 64 << 10;
 
@@ -172,6 +174,10 @@ impl Log {
         self.failure.watch(result)?;
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
+        // What one large value needed is not kept.
+        if self.buffer.capacity() > LARGE_BUFFER_BYTES {
+            self.buffer.shrink_to(BUFFER_BYTES);
+        }
         Ok(())
     }
 
@@ -281,5 +287,16 @@ mod tests {
         assert!(most > 2, "there are several blocks");
         assert!(store.log.blocks.len() as u64 <= most, "{} of at most {most}", store.log.blocks.len());
         assert_eq!(store.own_updates(Timestamp::ZERO, usize::MAX).unwrap().0.len(), 5_000);
+    }
+
+    #[test]
+    fn the_memory_of_a_large_value_is_given_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut store, _) = DiskStore::<Meta>::open(directory.path(), DiskOptions::default()).unwrap();
+        let mut update = put(id(1, 0), &["a"]);
+        update.items[0].value = Some(vec![1; 2 * LARGE_BUFFER_BYTES].into());
+        append(&mut store, &update, true);
+        flush(&mut store);
+        assert!(store.log.buffer.capacity() <= LARGE_BUFFER_BYTES, "{} bytes", store.log.buffer.capacity());
     }
 }

@@ -56,8 +56,8 @@ pub struct DiskOptions {
     pub io_hook: Option<IoHook>,
 }
 
-/// What a job may read however little memory there is: small values together.
-const LEAST_READ_BYTES: usize = 1 << 20;
+/// What a job may have however little memory there is: small values together.
+const LEAST_JOB_BYTES: usize = 1 << 20;
 
 impl Default for DiskOptions {
     fn default() -> Self {
@@ -86,12 +86,12 @@ impl DiskOptions {
         (u128::from(self.memory_bytes) * u128::from(share) / u128::from(DiskOptions::WHOLE)) as u64
     }
 
-    /// Whether the disk is short of space.
-    /// About how much one job may read of what is on disk only: where values are large, not as many of them.
-    pub(super) fn read_bytes(&self) -> usize {
-        usize::try_from(self.memory() / 8).unwrap_or(usize::MAX).max(LEAST_READ_BYTES)
+    /// About how much one job may read of what is on disk only, and how much may wait to be written there: where values are large, not as many of them.
+    pub(super) fn job_bytes(&self) -> usize {
+        usize::try_from(self.memory() / 8).unwrap_or(usize::MAX).max(LEAST_JOB_BYTES)
     }
 
+    /// Whether the disk is short of space.
     pub(super) fn is_short_of_space(&self) -> bool {
         self.short_of_space.as_ref().is_some_and(|short| short.load(Ordering::Relaxed))
     }

@@ -143,7 +143,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let (engine, options) = (self.cold.reader(), self.options.clone());
         let reads = &mut self.reads;
         let is_far = options.engines.is_some();
-        let most = options.read_bytes();
+        let most = options.job_bytes();
         let read = if !reads.wanted.is_empty() {
             let keys: Vec<Key> = reads.wanted.drain(..reads.wanted.len().min(MOST_KEYS)).collect();
             reads.jobs.push(Job { number, keys: keys.clone(), walk: 0 });
