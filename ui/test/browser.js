@@ -17,7 +17,8 @@ export const launch = () => chromium.launch({ executablePath: process.env.CHROMI
 export async function openPage(browser, url, { width = 1280, theme = 'light', allow, origin = url } = {}) {
   const context = await browser.newContext({ viewport: { width, height: width > 600 ? 860 : 844 }, colorScheme: theme });
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  // A machine under load is slow, and no test is about that.
+  page.setDefaultTimeout(90_000);
   const faults = [];
   page.on('request', (request) => { if (!request.url().startsWith(origin) && !request.url().startsWith('data:')) faults.push(`asks ${request.url()}`); });
   page.on('console', (message) => { if (['error', 'warning'].includes(message.type()) && !allow?.test(message.text())) faults.push(`console: ${message.text()}`); });

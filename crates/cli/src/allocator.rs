@@ -17,10 +17,6 @@ const LARGE: usize = 128 << 10;
 /// With less than this in the machine or the process's control group there is little memory, in bytes.
 const LITTLE: u64 = 1 << 30;
 
-/// So many large blocks at most are mappings of their own: the system lets a process have 65,530, and threads need some.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-const MAPPED: libc::c_int = 16_384;
-
 /// See the module.
 pub(crate) struct Allocator {
     /// Blocks from so many bytes on are the C library's. It changes once, before there is any of them.
@@ -42,10 +38,9 @@ impl Allocator {
     fn take_large_from_the_system(&self) {
         // Without this the C library maps fewer and fewer of them: each one that is freed raises its threshold.
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        // SAFETY: both options are numbers that the C library only compares sizes and counts with.
+        // SAFETY: the option is a number that the C library only compares sizes with.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, libc::c_int::try_from(LARGE).expect("fits"));
-            libc::mallopt(libc::M_MMAP_MAX, MAPPED);
         }
         self.large.store(LARGE, Ordering::Relaxed);
     }

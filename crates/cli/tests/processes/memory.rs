@@ -184,7 +184,7 @@ fn large(number: usize) -> String {
 
 #[test]
 fn large_values_of_another_node_do_not_kill_one_in_a_small_control_group() {
-    let Some(group) = Group::new("large", 128) else { return println!("{NO_GROUP}") };
+    let Some(group) = Group::new("large", 160) else { return println!("{NO_GROUP}") };
     let [near, far] = Node::two();
     let mut far_server = far.start(&group.enter());
     let mut near_server = near.start("");

@@ -26,9 +26,6 @@ const PARTS_WHEN_IDLE: usize = 4;
 /// A checkpoint takes as long for each key that has changed as a replay takes for so many bytes of the log (`README.md`, *Measured*).
 const REPLAYED_FOR_A_KEY: u64 = 350;
 
-/// What a version takes besides its value, about: room for a large value is not to be doubled for that.
-const VERSION_BYTES: usize = 128;
-
 /// Batches that may wait at once, where they have not more bytes than one job may read: while much is written, a flush of the log takes as long as it takes to encode several.
 const WAITING: usize = 16;
 
@@ -192,7 +189,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let again = running.keys.is_empty();
         // A chain that has not changed since says nothing that is not below the checkpoint.
         let upto = if again { end } else { Position(running.checkpoint.position) };
-        let mut batch = Batch::default();
+        let (mut batch, mut scratch) = (Batch::default(), Vec::new());
         let mut done = 0;
         while done < KEYS_AT_ONCE && batch.bytes < BYTES_AT_ONCE {
             let keys = if again { &mut running.changed } else { &mut running.keys };
@@ -214,10 +211,10 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             let Some(chain) = self.chains.hand_over(number) else { continue };
             let key = Key::from(chain.key);
             let encoded = (!chain.versions.is_empty()).then(|| {
-                let values = chain.versions.iter().filter_map(|version| version.value.as_ref()).map(|value| value.len());
-                let mut encoded = Vec::with_capacity(values.sum::<usize>() + VERSION_BYTES * chain.versions.len());
-                encode_chain(chain.versions, &mut encoded);
-                encoded
+                // What waits takes as much memory as it has bytes.
+                scratch.clear();
+                encode_chain(chain.versions, &mut scratch);
+                scratch.clone()
             });
             self.engine_keys = self.engine_keys.saturating_add_signed(chain.keys);
             batch.keys = self.engine_keys;
@@ -329,7 +326,7 @@ mod tests {
         for (_, work) in waiting {
             let Work::Chains(batch) = work else { panic!("only chains wait yet") };
             let encoded = batch.chains.iter().filter_map(|(_, encoded)| encoded.as_ref());
-            assert!(encoded.clone().all(|encoded| encoded.capacity() < value + value / 8), "in as much memory as they need");
+            assert!(encoded.clone().all(|encoded| encoded.capacity() == encoded.len()), "in as much memory as they need");
         }
         store.finish_checkpoint().unwrap();
         assert_eq!(store.stats().keys, 30);
