@@ -47,8 +47,7 @@ export function designerPage(root, shared) {
     const file = answer.file ?? before?.file ?? {};
     kept.docs[kind] = { ...answer, file: whole ? file : before.file };
   };
-  const check = async (kind, body, whole) => {
-    const number = ++asked;
+  const examine = async (number, kind, body, whole) => {
     try {
       const answer = await post('design/check', { kind, ...body });
       if (number !== asked || ended) return;
@@ -60,6 +59,8 @@ export function designerPage(root, shared) {
       put(said, error.message);
     }
   };
+  let under = null;
+  const check = (kind, body, whole) => { under = examine(++asked, kind, body, whole); return under; };
   const soon = () => {
     const { kind } = kept;
     clearTimeout(timer);
@@ -69,7 +70,7 @@ export function designerPage(root, shared) {
   /** Until what was drawn or typed last has been looked at: what is saved and run is what is seen. */
   const settled = async () => {
     clearTimeout(timer);
-    await waiting?.();
+    await (waiting ? waiting() : under);
   };
   const remember = () => {
     kept.steps.push({ kind: kept.kind, file: copy(doc().file) });

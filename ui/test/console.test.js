@@ -453,10 +453,14 @@ test('the designer runs an experiment, shows its figures, and can end it', async
   await tab(page, 'Experiment');
   await verdict(page, 'rheostat lab run demo-experiment.toml');
   await page.getByLabel('Size').selectOption('full');
+  // What is run is what is seen, also while a slow node still looks at it.
+  await page.route('**/design/check', async (route) => { await new Promise((resolve) => { setTimeout(resolve, 1000); }); await route.continue(); });
+  const looked = page.waitForRequest('**/design/check');
   await page.getByLabel('Measured, ms').last().fill('3000000');
-  await verdict(page, 'rheostat lab run');
+  await looked;
   await page.getByRole('button', { name: 'Run', exact: true }).click();
   await page.getByText('measurements of').waitFor();
+  await page.unroute('**/design/check');
   await page.getByLabel('Measured, ms').last().fill('400000');
   await until('the file has it', async () => /400000/.test(await file(page)));
   await page.getByRole('button', { name: 'Run', exact: true }).click();
