@@ -5,7 +5,7 @@
 #     crates/sim/campaign.sh FOLDER                   what has been run, as a table
 #
 # FOLDER/runs.tsv has a line for each chunk that ended; FOLDER/broken has what was printed of each one with a broken promise, plan and replay among it.
-# CHUNK (1000) seeds are run at a time, by JOBS (2) threads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
+# CHUNK (1000) seeds are run at a time, by JOBS (2) threads; LOADS (keys counters) names the loads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 3 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
 folder=$1 seeds=${2:-0} program=${3:-rheostat}
@@ -37,7 +37,7 @@ ulimit -v $((${MEMORY_MB:-4000} * 1024))
 protocols=$("$program" protocols | awk '/^[a-z]+$/')
 for ((first = 1; first <= seeds; first += chunk)); do
   for protocol in $protocols; do
-    for load in keys counters; do
+    for load in ${LOADS:-keys counters}; do
       grep -q "^$protocol"$'\t'"$load"$'\t'"$first"$'\t' "$runs" && continue
       options=()
       [ $load = keys ] || options=(--counters)

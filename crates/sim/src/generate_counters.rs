@@ -80,13 +80,15 @@ pub(crate) fn plan(protocol: &str, options: &toml::Table, planted: Option<&str>,
 }
 
 /// Where servers agree on counters, a majority of each group must take what the others stamp, or nothing is ever decided: the limit on clocks is a wide one where it might cut them apart.
-fn let_majorities_agree(plan: &mut Plan) {
+/// So must one of those that are there before others come.
+pub(crate) fn let_majorities_agree(plan: &mut Plan) {
     if !plan.is_grouped() {
         return;
     }
     let everywhere = crate::node::can(&plan.protocol).agrees_everywhere();
+    let reserved: Vec<DcId> = plan.reserved().collect();
     let mut groups: BTreeMap<(PartitionId, Option<DcId>), Vec<ServerId>> = BTreeMap::new();
-    for server in plan.servers() {
+    for server in plan.servers().filter(|server| !reserved.contains(&server.dc)) {
         groups.entry((server.partition, (!everywhere).then_some(server.dc))).or_default().push(server);
     }
     for group in groups.values().filter(|group| group.len() > 1) {

@@ -402,11 +402,9 @@ impl Counting {
         };
         self.cells.insert(key.clone(), cell, stays);
         let others: Vec<DcId> = self.circle.others().collect();
-        for dc in others {
-            if let Err(stopped) = self.absorb(now, key, dc) {
-                self.let_go(key);
-                return Err(stopped);
-            }
+        if let Err(stopped) = self.absorb_together(now, key, others) {
+            self.let_go(key);
+            return Err(stopped);
         }
         self.answer_asks(now, key);
         Ok(quality)

@@ -231,7 +231,23 @@ impl Counting {
                 cell.reader = reader;
             }
         }
-        rows.into_iter().try_for_each(|dc| self.absorb(now, key, dc).map(drop))
+        self.absorb_together(now, key, rows)
+    }
+
+    /// Takes in what `dcs` have written of the counter at `key`, which is ready, as far as it is visible at one moment: a read can make visible what a read before it did not find (in `adaptive`, where a
+    /// session's footprint is its last reads), and the state of one data center is not to be there without that of another on which it rests.
+    pub(super) fn absorb_together(&mut self, now: Now, key: &Key, mut dcs: Vec<DcId>) -> Result<(), Stopped> {
+        for _ in 0..MOST_ROUNDS {
+            let before = self.cells.get(key).map(|cell| cell.heard.clone());
+            dcs.iter().try_for_each(|dc| self.absorb(now, key, *dc).map(drop))?;
+            // Of the others nothing newer has arrived.
+            dcs.retain(|dc| self.hidden.contains(&Hidden::Row(key.clone(), *dc)));
+            if dcs.is_empty() || self.cells.get(key).map(|cell| cell.heard.clone()) == before {
+                return Ok(());
+            }
+        }
+        self.hidden.insert(Hidden::Definition(key.clone()));
+        Err(Stopped::Hidden)
     }
 
     /// Takes in of all of `keys`, of those that are ready, what is visible to `session` and to whoever has seen what is taken in of the others: one moment. `session` has seen it then.

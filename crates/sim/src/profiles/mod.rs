@@ -303,6 +303,9 @@ impl Profile {
             false => general_plan(protocol, &options, planted, seed),
         };
         (self.dress)(&mut plan, horizon_us.max(100_000), &mut random);
+        if counters && plan.reserved().next().is_some() {
+            generate_counters::let_majorities_agree(&mut plan);
+        }
         plan.faults.sort_by_key(|fault| fault.from_us);
         plan
     }
@@ -332,6 +335,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Two servers are a group while the third one's place is free; their clocks were further apart than they take from each other, and nothing was ever decided.
+    #[test]
+    fn those_that_are_there_before_others_come_can_agree_on_counters() {
+        let profile = &ALL[11_026 % ALL.len()];
+        let plan = profile.plan("strong", &toml::Table::new(), None, true, 11_026);
+        assert_eq!((plan.reserved().count(), plan.data_centers), (1, 3), "{plan}");
+        let behind_ms = plan.clocks.iter().map(|clock| -clock.offset_ms).max().unwrap_or(0);
+        assert!(behind_ms > 3_101 && plan.max_ahead_ms > 2 * behind_ms as u64, "{plan}");
     }
 
     #[test]
