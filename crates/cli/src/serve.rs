@@ -85,8 +85,8 @@ fn reload(node: &Node, file: &Path) {
     let read = NodeConfig::from_file(file).map_err(|error| error.to_string());
     match read.and_then(|config| node.reload(&config).map(|done| (done, warnings(&config))).map_err(|error| error.to_string())) {
         Err(error) => tracing::error!(%error, "the configuration was read again and is not taken: nothing has changed"),
-        Ok((Reloaded { users, certificate, authority, waiting }, warnings)) => {
-            tracing::info!(users, certificate, authority, "the configuration was read again; what has changed is said here");
+        Ok((Reloaded { users, certificate, authority, cassandra, waiting }, warnings)) => {
+            tracing::info!(users, certificate, authority, cassandra, "the configuration was read again; what has changed is said here");
             if !waiting.is_empty() {
                 tracing::warn!(keys = waiting.join(", "), "these have changed too, and wait for the next start");
             }

@@ -4,6 +4,7 @@
 
 use crate::config::{ColdConfig, NodeConfig};
 use crate::folder;
+use crate::tls::{Fresh, TlsError};
 use rheostat_storage::engine::Engines;
 use std::io;
 use std::path::Path;
@@ -17,6 +18,9 @@ const FILE: &str = "cold";
 pub(crate) struct Cold {
     #[cfg(feature = "cassandra")]
     cassandra: std::sync::OnceLock<Arc<rheostat_cql::Cassandra>>,
+    /// The certificates of the connections to it, if they are encrypted.
+    #[cfg(feature = "cassandra")]
+    identity: std::sync::OnceLock<Arc<crate::tls::Identity>>,
 }
 
 /// In words for the operator.
@@ -30,9 +34,26 @@ impl Cold {
     #[cfg(feature = "cassandra")]
     pub(crate) fn connect(&self, config: &NodeConfig) -> Result<(), String> {
         let Some(cassandra) = config.cassandra.as_ref().filter(|_| config.uses_cassandra()) else { return Ok(()) };
-        let connected = rheostat_cql::Cassandra::connect(cassandra.settings().map_err(unusable)?).map_err(unusable)?;
+        let (settings, identity) = cassandra.settings().map_err(unusable)?;
+        let connected = rheostat_cql::Cassandra::connect(settings).map_err(unusable)?;
         self.cassandra.get_or_init(|| Arc::new(connected));
+        if let Some(identity) = identity {
+            self.identity.get_or_init(|| identity);
+        }
         Ok(())
+    }
+
+    /// Reads the certificates of its connections again, if there are any. Errors: as [`crate::tls::Identity::read`].
+    #[cfg(feature = "cassandra")]
+    pub(crate) fn read_again(&self, config: &NodeConfig) -> Result<Option<Fresh<'_>>, TlsError> {
+        let files = config.cassandra.as_ref().and_then(|cassandra| cassandra.files());
+        self.identity.get().zip(files).map(|(identity, files)| identity.read_again(files)).transpose()
+    }
+
+    /// Without Cassandra: there are none.
+    #[cfg(not(feature = "cassandra"))]
+    pub(crate) fn read_again(&self, _: &NodeConfig) -> Result<Option<Fresh<'_>>, TlsError> {
+        Ok(None)
     }
 
     /// Without Cassandra: nothing is to be connected to.
@@ -66,7 +87,7 @@ impl Cold {
 pub(crate) fn probe(config: &NodeConfig) -> Result<(), String> {
     #[cfg(feature = "cassandra")]
     if let Some(cassandra) = config.cassandra.as_ref().filter(|_| config.uses_cassandra()) {
-        rheostat_cql::Cassandra::probe(cassandra.settings().map_err(unusable)?).map_err(unusable)?;
+        rheostat_cql::Cassandra::probe(cassandra.settings().map_err(unusable)?.0).map_err(unusable)?;
     }
     // Without Cassandra: nothing is to be asked.
     let _ = config;

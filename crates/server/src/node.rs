@@ -18,7 +18,7 @@ use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Shared, lock};
 use crate::splitting;
-use crate::tls::{self, Identity, Renewed, TlsError};
+use crate::tls::{self, Fresh, Identity, Renewed, TlsError};
 use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
 use crate::{admin, grpc, monitors, peer, socket};
@@ -353,7 +353,7 @@ impl Node {
         &self.router
     }
 
-    /// Takes from `config` what can change while the node runs: users and their passwords, the default one's among them (not whether there is one), and the certificate, key and authority in their files.
+    /// Takes from `config` what can change while the node runs: users and their passwords, the default one's among them (not whether there is one), and the certificates, keys and authorities in their files, Cassandra's among them.
     /// Connections of users that are gone, or have another password, must show one again; TLS connections stay as they are.
     ///
     /// # Errors
@@ -370,17 +370,20 @@ impl Node {
         // Rights are told by the numbers of the keyspaces that run.
         next.validate().map_err(StartError::Config)?;
         let shared = self.router.shared();
-        let Renewed { certificate, authority } = match (&shared.identity, &next.security.tls) {
-            (Some(identity), Some(files)) => identity.renew(files).map_err(StartError::Tls)?,
-            _ => Renewed::default(),
+        let own = match (&shared.identity, &next.security.tls) {
+            (Some(identity), Some(files)) => Some(identity.read_again(files.into()).map_err(StartError::Tls)?),
+            _ => None,
         };
+        let database = shared.cold.read_again(&next).map_err(StartError::Tls)?;
+        let Renewed { certificate, authority } = own.map(Fresh::take).unwrap_or_default();
+        let cassandra = database.map(Fresh::take).is_some_and(|renewed| renewed != Renewed::default());
         let users = (&next.users, next.security.digest()) != (&told.users, told.security.digest());
         if users {
             shared.change_users(&next);
         }
         let waiting = differences(&next, config);
         *told = next;
-        Ok(Reloaded { users, certificate, authority, waiting })
+        Ok(Reloaded { users, certificate, authority, cassandra, waiting })
     }
 
     /// Where it listens; ports that were 0 are known here.
@@ -439,6 +442,8 @@ pub struct Reloaded {
     pub certificate: bool,
     /// Whose certificates are trusted.
     pub authority: bool,
+    /// The certificate that Cassandra is shown, or whose certificates are trusted there.
+    pub cassandra: bool,
     /// Keys of the configuration that are another's now, and are taken at the next start.
     pub waiting: Vec<String>,
 }
@@ -534,7 +539,7 @@ impl Certificates {
         Ok(Certificates {
             client_facing: Some(tls::client_facing(files, &identity)?),
             peer_facing: Some(tls::peer_facing(files, &identity)?),
-            to_peer: Some(tls::to_peer_as(files, &identity)?),
+            to_peer: Some(tls::as_client(&identity, &files.certificate)?),
             grpc: Some(tls::grpc(files, &identity)?),
             identity: Some(identity),
         })

@@ -51,16 +51,30 @@ pub struct Identity {
 
 #[derive(Debug)]
 struct Current {
-    shown: Arc<CertifiedKey>,
+    /// None is shown where none is wanted: to a database.
+    shown: Option<Arc<CertifiedKey>>,
     authority: Vec<CertificateDer<'static>>,
     clients: Arc<dyn ClientCertVerifier>,
     servers: Arc<dyn ServerCertVerifier>,
 }
 
+/// The files that are read: whose certificates are trusted, and the certificate and its key that are shown.
+#[derive(Clone, Copy)]
+pub(crate) struct Files<'a> {
+    pub(crate) authority: &'a Path,
+    pub(crate) shown: Option<(&'a Path, &'a Path)>,
+}
+
+impl<'a> From<&'a TlsFiles> for Files<'a> {
+    fn from(files: &'a TlsFiles) -> Files<'a> {
+        Files { authority: &files.authority, shown: Some((&files.certificate, &files.key)) }
+    }
+}
+
 impl Current {
-    fn read(files: &TlsFiles) -> Result<Current, TlsError> {
-        let shown = Arc::new(certified(files)?);
-        let (authority, wrong) = (certificates(&files.authority)?, |error: String| TlsError::new(&files.authority, error));
+    fn read(files: Files<'_>) -> Result<Current, TlsError> {
+        let shown = files.shown.map(|(certificate, key)| certified(certificate, key).map(Arc::new)).transpose()?;
+        let (authority, wrong) = (certificates(files.authority)?, |error: String| TlsError::new(files.authority, error));
         let mut roots = RootCertStore::empty();
         for certificate in &authority {
             roots.add(certificate.clone()).map_err(|error| wrong(format!("is not an authority's certificate: {error}")))?;
@@ -87,16 +101,22 @@ impl Identity {
     /// # Errors
     /// A file cannot be read, is not PEM of the expected kind, or the key is not the certificate's.
     pub fn read(files: &TlsFiles) -> Result<Arc<Identity>, TlsError> {
+        Identity::of(files.into())
+    }
+
+    /// As [`Identity::read`].
+    pub(crate) fn of(files: Files<'_>) -> Result<Arc<Identity>, TlsError> {
         Ok(Arc::new(Identity { current: RwLock::new(Arc::new(Current::read(files)?)) }))
     }
 
     /// Reads them again; says what is new. After an error, which is as [`Identity::read`]'s, nothing has changed.
     pub fn renew(&self, files: &TlsFiles) -> Result<Renewed, TlsError> {
-        let read = Current::read(files)?;
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let renewed = Renewed { certificate: current.shown.cert != read.shown.cert, authority: current.authority != read.authority };
-        *current = Arc::new(read);
-        Ok(renewed)
+        Ok(self.read_again(files.into())?.take())
+    }
+
+    /// Reads them again; nothing changes before [`Fresh::take`]. Errors: as [`Identity::read`].
+    pub(crate) fn read_again(&self, files: Files<'_>) -> Result<Fresh<'_>, TlsError> {
+        Ok(Fresh { of: self, read: Current::read(files)? })
     }
 
     fn current(&self) -> Arc<Current> {
@@ -105,23 +125,40 @@ impl Identity {
 
     /// When the node's certificate ends, in seconds since 1970, if it says so readably.
     pub fn ends_s(&self) -> Option<i64> {
-        self.current().shown.cert.first().and_then(|certificate| validity(certificate)).map(|(_, end_s)| end_s)
+        self.current().shown.as_ref()?.cert.first().and_then(|certificate| validity(certificate)).map(|(_, end_s)| end_s)
+    }
+}
+
+/// What was read again.
+pub(crate) struct Fresh<'a> {
+    of: &'a Identity,
+    read: Current,
+}
+
+impl Fresh<'_> {
+    /// From now on it counts; says what is new.
+    pub(crate) fn take(self) -> Renewed {
+        let mut current = self.of.current.write().unwrap_or_else(PoisonError::into_inner);
+        let shown = |one: &Current| one.shown.as_ref().map(|shown| shown.cert.clone());
+        let renewed = Renewed { certificate: shown(&current) != shown(&self.read), authority: current.authority != self.read.authority };
+        *current = Arc::new(self.read);
+        renewed
     }
 }
 
 impl ResolvesServerCert for Identity {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.current().shown.clone())
+        self.current().shown.clone()
     }
 }
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.current().shown.clone())
+        self.current().shown.clone()
     }
 
     fn has_certs(&self) -> bool {
-        true
+        self.current().shown.is_some()
     }
 }
 
@@ -219,44 +256,21 @@ pub fn peer_facing(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<Ser
 /// # Errors
 /// As [`Identity::read`].
 pub fn to_peer(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
-    to_peer_as(files, &Identity::read(files)?)
+    as_client(&Identity::read(files)?, &files.certificate)
 }
 
-/// As [`to_peer`], with the certificate and the authority of `identity`.
+/// As [`to_peer`], with the certificate and the authority of `identity`; also for connections to a database that is no node of ours, whose certificate is checked for the address that is connected to.
 ///
 /// # Errors
-/// As [`client_facing`].
-pub(crate) fn to_peer_as(files: &TlsFiles, identity: &Arc<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
+/// As [`client_facing`]; they name `file`.
+pub(crate) fn as_client(identity: &Arc<Identity>, file: &Path) -> Result<Arc<ClientConfig>, TlsError> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| TlsError::new(&files.certificate, error.to_string()))?
+        .map_err(|error| TlsError::new(file, error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(identity.clone())
         .with_client_cert_resolver(identity.clone());
     config.resumption = Resumption::disabled();
-    Ok(Arc::new(config))
-}
-
-/// For connections to a database that is no node of ours: its certificate is checked against `authority`, for the address that is connected to; `shown` are a certificate and its key, for one that wants them.
-///
-/// # Errors
-/// As [`Identity::read`].
-#[cfg(feature = "cassandra")]
-pub(crate) fn to_database(authority: &Path, shown: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig>, TlsError> {
-    let mut trusted = RootCertStore::empty();
-    for certificate in certificates(authority)? {
-        trusted.add(certificate).map_err(|error| TlsError::new(authority, format!("cannot be trusted: {error}")))?;
-    }
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| TlsError::new(authority, error.to_string()))?
-        .with_root_certificates(trusted);
-    let config = match shown {
-        None => builder.with_no_client_auth(),
-        Some((certificate, file)) => builder
-            .with_client_auth_cert(certificates(certificate)?, key(file)?)
-            .map_err(|error| TlsError::new(file, format!("cannot be used with {}: {error}", certificate.display())))?,
-    };
     Ok(Arc::new(config))
 }
 
@@ -300,9 +314,9 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
 }
 
-fn certified(files: &TlsFiles) -> Result<CertifiedKey, TlsError> {
-    CertifiedKey::from_der(certificates(&files.certificate)?, key(&files.key)?, &provider())
-        .map_err(|error| TlsError::new(&files.key, format!("cannot be used with {}: {error}", files.certificate.display())))
+fn certified(certificate: &Path, file: &Path) -> Result<CertifiedKey, TlsError> {
+    CertifiedKey::from_der(certificates(certificate)?, key(file)?, &provider())
+        .map_err(|error| TlsError::new(file, format!("cannot be used with {}: {error}", certificate.display())))
 }
 
 /// For gRPC to other nodes: as [`to_peer`], in tonic's form.
@@ -417,23 +431,34 @@ mod tests {
         assert!(!meet(to_peer(&impostor).unwrap(), node(&ours)).await, "a foreign client certificate");
     }
 
-    #[cfg(feature = "cassandra")]
     #[tokio::test]
     async fn a_database_is_checked_and_shown_a_certificate_if_it_wants_one() {
         let folder = tempfile::tempdir().unwrap();
         let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
         let database = |wants| server(&ours, wants, &Identity::read(&ours).unwrap()).map(Arc::new).unwrap();
+        let to = |authority, shown| as_client(&Identity::of(Files { authority, shown }).unwrap(), authority).unwrap();
         let shown = Some((&*ours.certificate, &*ours.key));
-        assert!(meet(to_database(&ours.authority, None).unwrap(), database(false)).await);
-        assert!(meet(to_database(&ours.authority, shown).unwrap(), database(true)).await);
-        assert!(!meet(to_database(&ours.authority, None).unwrap(), database(true)).await, "nothing is shown");
+        assert!(meet(to(&ours.authority, None), database(false)).await);
+        assert!(meet(to(&ours.authority, shown), database(true)).await);
+        assert!(!meet(to(&ours.authority, None), database(true)).await, "nothing is shown");
         let foreign = Some((&*theirs.certificate, &*theirs.key));
-        assert!(!meet(to_database(&ours.authority, foreign).unwrap(), database(true)).await, "another authority's is shown");
-        assert!(!meet(to_database(&theirs.authority, None).unwrap(), database(false)).await, "another authority is trusted");
-        let error = to_database(&ours.key, None).unwrap_err().to_string();
+        assert!(!meet(to(&ours.authority, foreign), database(true)).await, "another authority's is shown");
+        assert!(!meet(to(&theirs.authority, None), database(false)).await, "another authority is trusted");
+        let wrong = |authority, shown| Identity::of(Files { authority, shown }).unwrap_err().to_string();
+        let error = wrong(&ours.key, None);
         assert!(error.contains("ours-key.pem: holds no certificate"), "{error}");
-        let error = to_database(&ours.authority, Some((&ours.certificate, &theirs.key))).unwrap_err().to_string();
+        let error = wrong(&ours.authority, Some((&ours.certificate, &theirs.key)));
         assert!(error.contains("theirs-key.pem: cannot be used with"), "{error}");
+
+        // Read again, a connection that is made later shows and trusts what is there now; what cannot be read changes nothing.
+        let identity = Identity::of(Files { authority: &theirs.authority, shown: None }).unwrap();
+        let client = as_client(&identity, &theirs.authority).unwrap();
+        assert!(!meet(client.clone(), database(true)).await);
+        assert!(identity.read_again(Files { authority: &ours.key, shown }).is_err());
+        let files = Files { authority: &ours.authority, shown };
+        assert_eq!(identity.read_again(files).unwrap().take(), Renewed { certificate: true, authority: true });
+        assert!(meet(client, database(true)).await);
+        assert_eq!(identity.read_again(files).unwrap().take(), Renewed::default());
     }
 
     #[tokio::test]
@@ -497,7 +522,7 @@ mod tests {
         assert!(meet(stranger, server).await);
         std::fs::copy(&theirs.authority, &ours.authority).unwrap();
         identity.renew(&ours).unwrap();
-        assert!(meet(to_peer_as(&ours, &identity).unwrap(), node(&theirs)).await, "it is shown to other nodes too");
+        assert!(meet(as_client(&identity, &ours.certificate).unwrap(), node(&theirs)).await, "it is shown to other nodes too");
     }
 
     /// A new authority comes in three steps: all trust both, all have certificates of the new one, nobody trusts the old one.
@@ -507,11 +532,11 @@ mod tests {
         let (ours, theirs) = (issue(folder.path(), "ours"), issue(folder.path(), "theirs"));
         let old = std::fs::read(&ours.authority).unwrap();
         let identity = Identity::read(&ours).unwrap();
-        let (server, client) = (peer_facing(&ours, &identity).unwrap(), to_peer_as(&ours, &identity).unwrap());
+        let (server, client) = (peer_facing(&ours, &identity).unwrap(), as_client(&identity, &ours.certificate).unwrap());
         let both = [old.clone(), std::fs::read(&theirs.authority).unwrap()].concat();
         std::fs::write(&theirs.authority, &both).unwrap();
         let newcomer = Identity::read(&theirs).unwrap();
-        let (new_server, new_client) = (peer_facing(&theirs, &newcomer).unwrap(), to_peer_as(&theirs, &newcomer).unwrap());
+        let (new_server, new_client) = (peer_facing(&theirs, &newcomer).unwrap(), as_client(&newcomer, &theirs.certificate).unwrap());
         assert!(!meet(new_client.clone(), server.clone()).await && !meet(client.clone(), new_server.clone()).await, "it is not trusted yet");
         std::fs::write(&ours.authority, "nothing").unwrap();
         assert_eq!(identity.renew(&ours).unwrap_err().file(), ours.authority, "what cannot be read changes nothing");

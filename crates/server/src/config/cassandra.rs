@@ -3,10 +3,12 @@
 use super::error::check;
 use super::{ConfigError, DurabilityConfig, NodeConfig, Secret};
 #[cfg(feature = "cassandra")]
-use crate::tls::{self, TlsError};
+use crate::tls::{self, Files, Identity, TlsError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+#[cfg(feature = "cassandra")]
+use std::sync::Arc;
 
 /// Where a keyspace's version chains are that are not in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,11 +124,18 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
 
 #[cfg(feature = "cassandra")]
 impl CassandraConfig {
-    /// As the driver takes them. Errors: a file is not there, or not what it should be.
-    pub(crate) fn settings(&self) -> Result<rheostat_cql::Settings, TlsError> {
+    /// As the driver takes them, and the certificates of its connections, if they are encrypted. Errors: a file is not there, or not what it should be.
+    pub(crate) fn settings(&self) -> Result<(rheostat_cql::Settings, Option<Arc<Identity>>), TlsError> {
+        let Some(files) = self.files() else { return Ok((self.without_files(), None)) };
+        let identity = Identity::of(files)?;
+        let tls = Some(tls::as_client(&identity, files.authority)?);
+        Ok((rheostat_cql::Settings { tls, ..self.without_files() }, Some(identity)))
+    }
+
+    /// The files of its connections, if they are encrypted.
+    pub(crate) fn files(&self) -> Option<Files<'_>> {
         let shown = self.tls_certificate.as_deref().zip(self.tls_key.as_deref());
-        let tls = self.tls_authority.as_deref().map(|authority| tls::to_database(authority, shown)).transpose()?;
-        Ok(rheostat_cql::Settings { tls, ..self.without_files() })
+        self.tls_authority.as_deref().map(|authority| Files { authority, shown })
     }
 
     fn without_files(&self) -> rheostat_cql::Settings {

@@ -63,7 +63,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     std::fs::copy(&theirs.certificate, &ours.certificate).unwrap();
     assert!(matches!(node.reload(&config), Err(StartError::Tls(_))), "a certificate without its key");
     std::fs::copy(&theirs.key, &ours.key).unwrap();
-    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: true, authority: false, waiting: Vec::new() });
+    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: true, authority: false, cassandra: false, waiting: Vec::new() });
     assert!(Client::connect_with(trusting(&theirs, &node)).await.is_ok());
     assert!(matches!(Client::connect_with(trusting(&ours, &node)).await, Err(Error::Unreachable(_))));
     client.session("default").put("k", "v").await.expect("what is open stays");
@@ -95,7 +95,7 @@ async fn a_new_authority_is_trusted_without_a_restart() {
     assert_eq!(asks().await, None);
     let both = [std::fs::read(&ours.authority).unwrap(), std::fs::read(folder.path().join("theirs-authority.pem")).unwrap()].concat();
     std::fs::write(&ours.authority, both).unwrap();
-    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: false, authority: true, waiting: Vec::new() });
+    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: false, authority: true, cassandra: false, waiting: Vec::new() });
     assert_eq!(asks().await.as_ref(), Some(b"+PONG\r\n"));
     node.shutdown().await;
 }

@@ -213,7 +213,7 @@ async fn users_change_while_the_node_runs_and_open_connections_with_them() {
         connections.push(connection);
     }
     let [reader, shop, writer, operator, default] = &mut connections[..] else { unreachable!() };
-    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: false, authority: false, waiting: Vec::new() });
+    assert_eq!(node.reload(&config).unwrap(), Reloaded { users: false, certificate: false, authority: false, cassandra: false, waiting: Vec::new() });
 
     // The reader may write, the shop has a new password, the writer is gone, somebody is new; what cannot change waits.
     let mut next = config.clone();
@@ -223,7 +223,7 @@ async fn users_change_while_the_node_runs_and_open_connections_with_them() {
     next.limits.max_connections -= 1;
     next.data_center = "elsewhere".into();
     let waiting = vec!["data_center".to_owned(), "limits.max_connections".to_owned()];
-    assert_eq!(node.reload(&next).unwrap(), Reloaded { users: true, certificate: false, authority: false, waiting });
+    assert_eq!(node.reload(&next).unwrap(), Reloaded { users: true, certificate: false, authority: false, cassandra: false, waiting });
     assert_eq!(reader.ask("SET shop:1 1").await, "+OK");
     let out = "-NOAUTH Authentication required.";
     assert_eq!((shop.ask("SET shop:1 2").await.as_str(), writer.ask("SET shop:1 2").await.as_str()), (out, out));
