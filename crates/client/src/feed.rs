@@ -137,7 +137,7 @@ impl Feed {
                 let mut request = self.client.request(self.request.clone());
                 // The deadline of a call does not end a feed.
                 request.metadata_mut().remove("grpc-timeout");
-                let nodes = self.client.nodes(&[], self.asked);
+                let nodes = self.client.nodes("", &[], self.asked);
                 // A value that could be written can be read, with what was written beside it.
                 let mut store = self.client.store(nodes[0])?.max_decoding_message_size(usize::MAX);
                 self.asked += 1;
@@ -160,10 +160,10 @@ impl Change {
 /// # Errors
 /// As operations of a session; the protocol cannot tell, or the keyspace keeps no history.
 pub async fn conflicts(client: &Client, keyspace: impl Into<String>, key: impl Into<Bytes>) -> Result<Vec<Conflict>, Error> {
-    let context = Some(v1::Context { keyspace: keyspace.into(), ..v1::Context::default() });
-    let key = key.into();
+    let (keyspace, key) = (keyspace.into(), key.into());
+    let context = Some(v1::Context { keyspace: keyspace.clone(), ..v1::Context::default() });
     let mut last = Error::Unreachable("no node to ask".into());
-    for node in client.nodes(&key, 0) {
+    for node in client.nodes(&keyspace, &key, 0) {
         let request = client.request(v1::ConflictsRequest { context: context.clone(), key: key.clone() });
         match client.store(node)?.conflicts(request).await {
             Ok(response) => return Ok(told(response.into_inner())),

@@ -1,6 +1,6 @@
 //! Rheostat's Rust client.
 //!
-//! A [`Client`] knows one data center's nodes and sends each operation to the node that owns the key's partition, or to another while that one is away. What a user has seen and written is
+//! A [`Client`] knows one data center's nodes and sends each operation to the node that leads or owns the key's partition, or to another while that one is away. What a user has seen and written is
 //! a [`Session`]: it carries its token by itself, and the token can be taken out ([`Session::token`]) and handed to a session in another process
 //! or another data center ([`Client::resume`], [`Session::merge`]), which then sees at least as much.
 //! A read-only transaction goes to one node, which asks the others, or, where the session can predict its snapshot, to all its partitions' nodes at once ([`Session::read_transaction`]).
@@ -57,6 +57,7 @@ pub use transaction::Many;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
+use rheostat_proto::HOME_HEADER;
 use route::Routes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,8 +179,8 @@ impl Client {
         &self.shared.options
     }
 
-    /// The nodes to ask for `key`, the best first; at a later `turn` others are. Who was away for a while is asked meanwhile whether it is there, so that no operation has to try it.
-    fn nodes(&self, key: &[u8], turn: usize) -> Vec<usize> {
+    /// The nodes to ask for `key` of `keyspace`, the best first; at a later `turn` others are. Who was away for a while is asked meanwhile whether it is there, so that no operation has to try it.
+    fn nodes(&self, keyspace: &str, key: &[u8], turn: usize) -> Vec<usize> {
         if self.shared.options.direct {
             return vec![0];
         }
@@ -191,7 +192,7 @@ impl Client {
                 }
             });
         }
-        self.shared.routes.nodes(key, turn)
+        self.shared.routes.nodes(keyspace, key, turn)
     }
 
     /// Whether `node` answers, be it that it refuses.
@@ -204,9 +205,16 @@ impl Client {
         }
     }
 
-    /// Whether `keys` are best asked of several nodes.
-    fn is_spread(&self, keys: &[Bytes]) -> bool {
-        !self.shared.options.direct && self.shared.routes.is_spread(keys)
+    /// Whether `keys` of `keyspace` are best asked of several nodes.
+    fn is_spread(&self, keyspace: &str, keys: &[Bytes]) -> bool {
+        !self.shared.options.direct && self.shared.routes.is_spread(keyspace, keys)
+    }
+
+    /// An answer to what was asked for `key` of `keyspace` may name the node that had better be asked.
+    fn learn<R>(&self, keyspace: &str, key: &[u8], reply: &tonic::Response<R>) {
+        if let Some(home) = reply.metadata().get(HOME_HEADER).and_then(|home| home.to_str().ok()) {
+            self.shared.routes.learn(keyspace, key, home);
+        }
     }
 
     /// `node` gave no answer: others are asked first until it does.

@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::options::Options;
 use rheostat_core::slots;
 use rheostat_proto::v1;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
@@ -20,9 +20,13 @@ const LONGEST_AVOIDED: Duration = Duration::from_secs(8);
 pub(crate) struct Routes {
     /// The nodes' addresses, the one that answered first in front.
     addresses: Vec<String>,
+    /// Their names.
+    names: Vec<String>,
     /// Per partition, indexes into `addresses`.
     owners: Vec<Vec<usize>>,
     partitions: u16,
+    /// By keyspace, as sessions name it, and partition: the node that another one named as better to ask, because its server leads, or has moved there.
+    homes: RwLock<HashMap<String, BTreeMap<u16, usize>>>,
     channels: Mutex<BTreeMap<usize, Channel>>,
     /// The nodes that gave no answer.
     away: Mutex<BTreeMap<usize, Away>>,
@@ -41,13 +45,14 @@ impl Routes {
     pub(crate) fn new(topology: &v1::TopologyResponse, answered: &str, channel: Channel) -> Result<Routes, Error> {
         let partitions = u16::try_from(topology.partitions).ok().filter(|count| *count > 0);
         let partitions = partitions.ok_or_else(|| Error::Server(format!("the server speaks of {} partitions", topology.partitions)))?;
-        let mut addresses = vec![answered.to_string()];
+        let (mut addresses, mut names) = (vec![answered.to_string()], vec![topology.node.clone()]);
         let mut owners = vec![Vec::new(); usize::from(partitions)];
         for node in topology.nodes.iter().filter(|node| node.data_center == topology.data_center && !node.grpc.is_empty()) {
             let index = if node.name == topology.node {
                 0
             } else {
                 addresses.push(node.grpc.clone());
+                names.push(node.name.clone());
                 addresses.len() - 1
             };
             for partition in &node.partitions {
@@ -56,16 +61,22 @@ impl Routes {
                 }
             }
         }
-        Ok(Routes { addresses, owners, partitions, channels: Mutex::new(BTreeMap::from([(0, channel)])), away: Mutex::default() })
+        let channels = Mutex::new(BTreeMap::from([(0, channel)]));
+        Ok(Routes { addresses, names, owners, partitions, homes: RwLock::default(), channels, away: Mutex::default() })
     }
 
-    /// The nodes to ask for `key`, at least one: the owners of its partition first, then the others, since any node serves any key. At a later `turn` it is begun so many further on; those that are
-    /// away are at the end.
-    pub(crate) fn nodes(&self, key: &[u8], turn: usize) -> Vec<usize> {
-        let partition = slots::partition_of(key, self.partitions);
-        let owners = &self.owners[usize::from(partition.0)];
+    /// The nodes to ask for `key` of `keyspace`, at least one: the one that was named as better to ask first, then the owners of its partition, then the others, since any node serves any key. At a later `turn` it is begun
+    /// so many further on; those that are away are at the end.
+    pub(crate) fn nodes(&self, keyspace: &str, key: &[u8], turn: usize) -> Vec<usize> {
+        let partition = slots::partition_of(key, self.partitions).0;
+        let owners = &self.owners[usize::from(partition)];
         let others = (0..self.addresses.len()).filter(|index| !owners.contains(index));
         let mut order: Vec<usize> = owners.iter().copied().chain(others).collect();
+        let homes = self.homes.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(home) = homes.get(keyspace).and_then(|homes| homes.get(&partition)) {
+            order.sort_by_key(|node| node != home);
+        }
+        drop(homes);
         let turn = turn % order.len();
         order.rotate_left(turn);
         let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,9 +85,20 @@ impl Routes {
     }
 
     /// Whether the first node to ask is not the same for all of `keys`.
-    pub(crate) fn is_spread<K: AsRef<[u8]>>(&self, keys: &[K]) -> bool {
-        let first = |key: &K| self.nodes(key.as_ref(), 0).into_iter().next();
+    pub(crate) fn is_spread<K: AsRef<[u8]>>(&self, keyspace: &str, keys: &[K]) -> bool {
+        let first = |key: &K| self.nodes(keyspace, key.as_ref(), 0).into_iter().next();
         self.addresses.len() > 1 && keys.windows(2).any(|pair| first(&pair[0]) != first(&pair[1]))
+    }
+
+    /// A node that was asked for `key` has named another one as better to ask. `keyspace` is one that there is.
+    pub(crate) fn learn(&self, keyspace: &str, key: &[u8], named: &str) {
+        let Some(node) = self.names.iter().position(|name| name == named) else { return };
+        let partition = slots::partition_of(key, self.partitions).0;
+        let mut homes = self.homes.write().unwrap_or_else(PoisonError::into_inner);
+        match homes.get_mut(keyspace) {
+            Some(homes) => drop(homes.insert(partition, node)),
+            None => drop(homes.insert(keyspace.to_owned(), BTreeMap::from([(partition, node)]))),
+        }
     }
 
     /// `node` gave no answer: from now on it is away.
@@ -179,16 +201,33 @@ mod tests {
     async fn a_node_that_is_away_comes_last_for_a_while() {
         let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
         let key = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 0).unwrap();
-        assert_eq!(routes.nodes(&[key], 0), [1, 0]);
+        assert_eq!(routes.nodes("", &[key], 0), [1, 0]);
         let other = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 1).unwrap();
-        assert!(routes.is_spread(&[[key], [key], [other]]) && !routes.is_spread(&[[key], [key]]));
+        assert!(routes.is_spread("", &[[key], [key], [other]]) && !routes.is_spread("", &[[key], [key]]));
         routes.avoid(1);
-        assert_eq!(routes.nodes(&[key], 0), [0, 1]);
-        assert!(!routes.is_spread(&[[key], [other]]), "one node is left for both");
+        assert_eq!(routes.nodes("", &[key], 0), [0, 1]);
+        assert!(!routes.is_spread("", &[[key], [other]]), "one node is left for both");
         routes.avoid(0);
-        assert_eq!(routes.nodes(&[key], 0), [1, 0], "all are away: as before");
-        assert_eq!(routes.nodes(&[key], 1), [0, 1]);
+        assert_eq!(routes.nodes("", &[key], 0), [1, 0], "all are away: as before");
+        assert_eq!(routes.nodes("", &[key], 1), [0, 1]);
         assert!(routes.due().is_empty(), "they are left alone for a while");
+    }
+
+    #[tokio::test]
+    async fn the_node_that_another_one_names_is_asked_first_in_that_keyspace_and_partition() {
+        let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
+        let key = |partition| (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == partition).unwrap();
+        let (zero, one) = ([key(0)], [key(1)]);
+        routes.learn("k", &zero, "a2");
+        assert_eq!([routes.nodes("k", &zero, 0), routes.nodes("other", &zero, 0), routes.nodes("k", &one, 0)], [[0, 1], [1, 0], [0, 1]]);
+        assert!(!routes.is_spread("k", &[zero, one]) && routes.is_spread("other", &[zero, one]));
+        routes.learn("k", &zero, "nobody");
+        assert_eq!(routes.nodes("k", &zero, 0), [0, 1]);
+        routes.avoid(0);
+        assert_eq!(routes.nodes("k", &zero, 0), [1, 0], "it is away");
+        routes.is_back(0);
+        routes.learn("k", &zero, "a1");
+        assert_eq!(routes.nodes("k", &zero, 0), [1, 0]);
     }
 
     #[tokio::test]
@@ -206,14 +245,14 @@ mod tests {
             assert!(routes.due().is_empty(), "it was asked, and another operation that fails does not ask sooner");
             assert_eq!(pause(), pauses * AVOIDED);
             assert!(pause() > ANSWERS_WITHIN, "two questions at a time");
-            assert_eq!(routes.nodes(&[key], 0), [0, 1]);
+            assert_eq!(routes.nodes("", &[key], 0), [0, 1]);
             // At a later try, too: it would wait for nobody.
-            assert_eq!(routes.nodes(&[key], 1), [0, 1]);
+            assert_eq!(routes.nodes("", &[key], 1), [0, 1]);
         }
         routes.is_back(1);
         over();
         assert!(routes.due().is_empty());
-        assert_eq!([routes.nodes(&[key], 0), routes.nodes(&[key], 1)], [[1, 0], [0, 1]]);
+        assert_eq!([routes.nodes("", &[key], 0), routes.nodes("", &[key], 1)], [[1, 0], [0, 1]]);
     }
 
     #[tokio::test]
@@ -229,7 +268,7 @@ mod tests {
         topology.nodes.truncate(1);
         let routes = Routes::new(&topology, "a:1", channel()).unwrap();
         for key in 0..5u8 {
-            assert_eq!(routes.nodes(&[key], 0).len(), 2);
+            assert_eq!(routes.nodes("", &[key], 0).len(), 2);
         }
     }
 }

@@ -508,7 +508,7 @@ impl Session {
         self.send(&key, &tries, put).await
     }
 
-    /// Makes one call for `key`, with what is to be said of the session: at its partition's owner, at a later try at another node. A node to which no
+    /// Makes one call for `key`, with what is to be said of the session: at the node that leads or owns its partition, at a later try at another node. A node to which no
     /// connection can be made is passed over, since it has been sent nothing; so is one that opens its data, which has done nothing. If no other serves, it is asked again.
     /// One that gave no answer is asked after all others by later calls, until it says that it is there.
     pub(crate) async fn send<R, F: Future<Output = Result<Response<R>, Status>>>(
@@ -539,7 +539,7 @@ impl Session {
         tries: &Tries,
         call: impl Fn(usize, v1::Context) -> Result<F, Error>,
     ) -> Result<R, Error> {
-        let nodes = self.client.nodes(key, tries.failed as usize);
+        let nodes = self.client.nodes(&self.keyspace, key, tries.failed as usize);
         let mut failure = Error::Unreachable("no node is known".into());
         loop {
             let mut opens = false;
@@ -547,7 +547,10 @@ impl Session {
                 let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
                 let context = v1::Context { keyspace: self.keyspace.clone(), session: token.to_owned(), deadline_ms };
                 match tokio::time::timeout(tries.left() + GRACE, self.way.there_and_back(call(node, context)?)).await {
-                    Ok(Ok(reply)) => return Ok(reply.into_inner()),
+                    Ok(Ok(reply)) => {
+                        self.client.learn(&self.keyspace, key, &reply);
+                        return Ok(reply.into_inner());
+                    }
                     Ok(Err(status)) if is_unsent(&status) || is_opening(&status) => {
                         opens |= is_opening(&status);
                         self.client.avoid(node);

@@ -109,7 +109,7 @@ impl Session {
             || self.dial.as_of.is_some()
             || self.has_service_level()
             || since_told > COUNTED_ON
-            || !self.client.is_spread(keys)
+            || !self.client.is_spread(&self.keyspace, keys)
         {
             return None;
         }

@@ -4,6 +4,7 @@ use crate::ports::DEFAULT_BASE_PORT;
 use crate::regions::{self, LONGEST_MS};
 use rheostat_server::config::{
     CassandraConfig, ConfigError, Console, Delay, KeyspaceConfig, Limits, Security, ServiceLevelConfig, UserConfig, check, check_name, read,
+    spread_leaders,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -33,6 +34,9 @@ pub struct Description {
     /// Threads of each node that serve partitions; 0 lets the node choose.
     #[serde(default)]
     pub shards: usize,
+    /// When leaders are spread, as in a node's configuration.
+    #[serde(default = "spread_leaders")]
+    pub spread_leaders_s: u64,
     /// The first port of the first node; each further node's first is 10 higher.
     #[serde(default = "base_port")]
     pub base_port: u16,
@@ -229,6 +233,7 @@ impl Description {
             folder: None,
             partitions: 1,
             first_partitions: None,
+            spread_leaders_s: spread_leaders(),
             shards: 0,
             base_port: DEFAULT_BASE_PORT,
             in_memory: false,

@@ -126,6 +126,7 @@ impl Description {
             config.partitions = self.partitions;
             config.first_partitions = self.first_partitions;
             config.shards = self.shards;
+            config.spread_leaders_s = self.spread_leaders_s;
             config.data_dir = (!self.in_memory).then(|| "data".into());
             config.members = members.clone();
             config.keyspaces = self.keyspaces.clone();

@@ -26,5 +26,8 @@ pub const REFUSED_SESSION: &str = "session";
 /// In [`REFUSED`]: what was asked for is not kept any more.
 pub const REFUSED_TOO_OLD: &str = "too-old";
 
+/// The metadata of an answer that names the node of this data center that had better be asked for its key the next time: the one that was asked had to ask it.
+pub const HOME_HEADER: &str = "rheostat-home";
+
 /// The encoded `FileDescriptorSet` of the interface, for server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

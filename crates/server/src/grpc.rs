@@ -7,6 +7,7 @@ mod convert;
 mod counters;
 mod faults;
 mod feed;
+mod homes;
 mod incoming;
 mod load;
 mod monitors;
@@ -25,6 +26,7 @@ use crate::opening::loading;
 use crate::router::Router;
 use crate::shared::Shared;
 use crate::users::{Caller, Closed, Denied};
+use homes::TellsHomes;
 use incoming::{Incoming, Known};
 use rheostat_proto::DESCRIPTORS;
 use rheostat_proto::v1::admin_server::AdminServer;
@@ -97,8 +99,8 @@ pub(crate) async fn serve(
         .add_service(HealthServer::new(HealthService::from_health_reporter(health.0.clone())))
         .add_service(InterceptedService::new(newer, check(Role::Read)))
         .add_service(InterceptedService::new(older, check(Role::Read)))
-        .add_service(InterceptedService::new(store, check(Role::Read)))
-        .add_service(InterceptedService::new(counters, check(Role::Read)))
+        .add_service(TellsHomes(InterceptedService::new(store, check(Role::Read))))
+        .add_service(TellsHomes(InterceptedService::new(counters, check(Role::Read))))
         .add_service(InterceptedService::new(admin, check(Role::Operate)));
     let patience = Duration::from_millis(limits.stall_timeout_ms);
     let stop = watch::Sender::new(false);

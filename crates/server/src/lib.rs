@@ -4,6 +4,7 @@
 //! - [`router`]: the way to every key from any thread; [`keyspace`], [`topology`], [`status`]: what is known of the cluster.
 //! - `shard`: a thread that owns some partitions; `connection`: RESP clients on it ([`rheostat_resp`] has the protocol).
 //! - `peer`: connections between nodes.
+//! - [`spreading`]: leaders spread over the nodes by themselves.
 //! - `seats`, `moving`: servers that are at other nodes than the configuration says, and how they come there.
 //! - `load`: operations that took long, keys that are asked most, who is connected.
 //! - [`grpc`], [`admin`], [`metrics`]: the other front ends; `console`: pages for people on the admin port; [`tls`]: certificates; [`probe`]: asking a node whether it serves.
@@ -54,6 +55,7 @@ mod shared;
 mod socket;
 mod space;
 mod splitting;
+pub mod spreading;
 pub mod status;
 mod throttle;
 pub mod tls;

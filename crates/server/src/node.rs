@@ -18,6 +18,7 @@ use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Shared, lock};
 use crate::splitting;
+use crate::spreading;
 use crate::tls::{self, Fresh, Identity, Renewed, TlsError};
 use crate::token_keys::{self, KeyFileError};
 use crate::topology::Topology;
@@ -300,6 +301,9 @@ impl Node {
         health.say(true).await;
         shared.beginning.serves();
         shared.serving.send_replace(true);
+        if shared.config.spread_leaders_s > 0 && shared.topology.replicas.iter().any(|replicas| *replicas > 1) {
+            tokio::spawn(spreading::run(router));
+        }
         let replayed = shared.replayed.load(Ordering::Relaxed);
         tracing::info!(node = %name, listens = %node.addresses, shards, replayed, "serving");
         Ok(node)

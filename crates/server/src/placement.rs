@@ -33,6 +33,8 @@ pub(crate) struct Placement {
     hosted: Vec<Vec<Hosted>>,
     /// Likewise: which replica leads in this data center, as the servers here say, or its own node where there is none; [`NOBODY`] if it is not known. See [`packed`].
     leaders: Vec<AtomicU64>,
+    /// Likewise: the server that the others of this data center have elected, where the protocol itself has several, each of which may answer.
+    elected: Vec<AtomicU64>,
 }
 
 const NOBODY: u64 = 0;
@@ -85,8 +87,9 @@ impl Placement {
                 row.sort_by_key(|hosted| hosted.replica);
             }
         }
-        let leaders = hosted.iter().map(|_| AtomicU64::new(NOBODY)).collect();
-        Placement { partitions, shards, hosted, leaders }
+        let nobody = || hosted.iter().map(|_| AtomicU64::new(NOBODY)).collect();
+        let (leaders, elected) = (nobody(), nobody());
+        Placement { partitions, shards, hosted, leaders, elected }
     }
 
     /// How many shards there are.
@@ -114,6 +117,9 @@ impl Placement {
         // Nobody here hears any more who leads; the last that was heard of is another node's, and that one tells of itself.
         if !here && self.leader(keyspace, partition) == Some(replica) {
             self.set_leader(keyspace, partition, None);
+        }
+        if self.hosted(keyspace, partition).next().is_none() {
+            self.set_elected(keyspace, partition, None);
         }
     }
 
@@ -148,6 +154,21 @@ impl Placement {
         let before = leads.swap(leader.map_or(NOBODY, |(replica, term)| packed(replica, term)), Ordering::Relaxed);
         let (replica, term) = leader.filter(|(leader, _)| unpacked(before).is_none_or(|(before, _)| before != *leader))?;
         Some(Led { keyspace, partition, replica, term })
+    }
+
+    /// A server of `partition` here, of a protocol that has several itself, says which of those of this data center leads.
+    pub(crate) fn set_elected(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<(u8, u64)>) {
+        if let Some(elected) = self.row(keyspace, partition).and_then(|row| self.elected.get(row)) {
+            elected.store(leader.map_or(NOBODY, |(replica, term)| packed(replica, term)), Ordering::Relaxed);
+        }
+    }
+
+    /// The replica that leads each partition whose servers elect one of this data center, as far as that is known here.
+    pub(crate) fn elected(&self) -> impl Iterator<Item = (KeyspaceId, PartitionId, u8)> {
+        let known = self.leaders.iter().zip(&self.elected).enumerate();
+        let known =
+            known.filter_map(|(row, of)| [of.0, of.1].into_iter().find_map(|leader| Some((row, unpacked(leader.load(Ordering::Relaxed))?.0))));
+        known.map(|(row, replica)| (KeyspaceId((row / self.partitions) as u16), PartitionId((row % self.partitions) as u16), replica))
     }
 
     /// A node has told that it leads. Says whether that is news: it counts where no server is here, and nobody has told of a later term.
@@ -330,6 +351,23 @@ mod tests {
         placement.set_leader(keyspace, PartitionId(3), Some((1, 1)));
         placement.set_leader(KeyspaceId(9), partition, Some((1, 1)));
         assert_eq!((placement.leader(keyspace, PartitionId(3)), placement.leader(KeyspaceId(9), partition)), (None, None));
+    }
+
+    #[test]
+    fn whom_servers_here_have_elected_is_known_as_long_as_one_is_here() {
+        let placement = Placement::new(&topology(&[&[0], &[1], &[2]], 0, 3), 2);
+        let (keyspace, partition) = (KeyspaceId(1), PartitionId(2));
+        assert_eq!(placement.elected().count(), 0);
+        placement.set_elected(keyspace, partition, Some((2, 4)));
+        placement.set_leader(keyspace, PartitionId(0), Some((1, 7)));
+        assert_eq!(placement.elected().collect::<Vec<_>>(), [(keyspace, PartitionId(0), 1), (keyspace, partition, 2)]);
+        assert_eq!(placement.leader(keyspace, partition), None, "each of them may answer");
+        let replica = placement.hosted(keyspace, partition).next().unwrap().replica;
+        placement.set_here(keyspace, partition, replica, false);
+        assert_eq!(placement.elected().collect::<Vec<_>>(), [(keyspace, PartitionId(0), 1)]);
+        placement.set_elected(keyspace, PartitionId(0), None);
+        placement.set_elected(KeyspaceId(9), partition, Some((1, 1)));
+        assert_eq!(placement.elected().count(), 1);
     }
 
     #[test]

@@ -334,6 +334,18 @@ impl Shared {
         }
     }
 
+    /// The node of this data center that had better be asked for `operation` at `partition`, if that is another one. What any server may answer, and what has a bound, is answered here, if a server is here.
+    pub(crate) fn better_asked(&self, keyspace: KeyspaceId, partition: PartitionId, operation: &Operation) -> Option<NodeId> {
+        let is_served = || self.placement.serving(keyspace, partition).is_some();
+        let stays = (self.is_for_anyone(keyspace, operation) || operation.within_us().is_some()) && is_served();
+        if stays { None } else { self.other_node(keyspace, partition) }
+    }
+
+    /// Whether any server of the partition may answer `operation`, leader or not.
+    pub(crate) fn is_for_anyone(&self, keyspace: KeyspaceId, operation: &Operation) -> bool {
+        operation.key_for_anyone().is_some() && !self.keyspaces[usize::from(keyspace.0)].siblings
+    }
+
     /// The connections to `node`, if this node talks to it.
     pub(crate) fn peer(&self, node: NodeId) -> Option<&Arc<Peer>> {
         self.peers.get(node.index())?.as_ref()

@@ -3,6 +3,7 @@
 use super::is_group;
 use crate::connection::Node;
 use rheostat_client::{Error, v1};
+use rheostat_server::spreading::{self, Led};
 use std::collections::BTreeMap;
 
 /// Entries that a server may lack of what its leader has applied to be asked to lead.
@@ -125,25 +126,13 @@ pub(super) fn empty(groups: &BTreeMap<Place, Group>, nodes: &[Node], from: usize
 
 /// Moves after which no node leads two groups more than another one of its data center that could lead one of them.
 pub(super) fn spread(groups: &BTreeMap<Place, Group>, nodes: &[Node]) -> Vec<Move> {
-    let mut loads = loads(groups, nodes.len());
-    let mut leads: BTreeMap<&Place, usize> = groups.iter().filter_map(|(place, group)| Some((place, group.leader?.0))).collect();
-    loop {
-        let better = |place: &Place, from: usize| {
-            let able = groups[place].members.iter().filter(|member| member.unable.is_empty() && member.node != from);
-            let near = able.filter(|member| nodes[member.node].info.data_center == nodes[from].info.data_center);
-            near.map(|member| member.node).min_by_key(|node| (loads[*node], *node)).filter(|node| loads[from] >= loads[*node] + 2)
-        };
-        // The most that can be gained with one move.
-        let best = leads.iter().filter_map(|(place, from)| Some((*place, *from, better(place, *from)?)));
-        let Some((place, from, to)) = best.max_by_key(|(_, from, to)| loads[*from] - loads[*to]) else { break };
-        (loads[from], loads[to]) = (loads[from] - 1, loads[to] + 1);
-        leads.insert(place, to);
-    }
-    let moved = |(place, to): (&Place, usize)| {
-        let from = groups[place].leader?.0;
-        (from != to).then(|| Move { place: place.clone(), from, to })
-    };
-    leads.into_iter().filter_map(moved).collect()
+    let led = groups.iter().filter_map(|(place, group)| {
+        let (leader, _) = group.leader?;
+        let able = group.members.iter().filter(|member| member.unable.is_empty()).map(|member| member.node);
+        Some((place, (leader, able.filter(|node| nodes[*node].info.data_center == nodes[leader].info.data_center).collect())))
+    });
+    let led: BTreeMap<&Place, Led> = led.collect();
+    spreading::moves(&led, nodes.len()).into_iter().map(|(place, from, to)| Move { place: (**place).clone(), from, to }).collect()
 }
 
 /// A group in words.
@@ -207,20 +196,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn leaders_are_spread_until_nobody_has_two_more_than_another_and_no_further() {
-        let (nodes, answers) = cluster(&[&[0, 1, 2, 3], &[], &[]]);
-        let moves = spread(&groups(&topology("a"), &answers), &nodes);
-        let mut led = [4, 0, 0];
-        for (_, from, to) in to(&moves) {
-            led[from] -= 1;
-            led[to] += 1;
-        }
-        led.sort_unstable();
-        assert_eq!((led, moves.len()), ([1, 1, 2], 2));
-        let (nodes, answers) = cluster(&[&[0, 1], &[2], &[3]]);
-        assert_eq!(spread(&groups(&topology("a"), &answers), &nodes), []);
+    fn leaders_are_spread_to_those_that_could_lead() {
         let (nodes, mut answers) = cluster(&[&[0, 1, 2, 3], &[], &[]]);
+        let spread_to = |answers: &Answers| {
+            let mut moves: Vec<usize> = spread(&groups(&topology("a"), answers), &nodes).iter().map(|one| one.to).collect();
+            moves.sort_unstable();
+            moves
+        };
+        assert_eq!(spread_to(&answers), [1, 2]);
         answers[1].as_mut().unwrap().drained = true;
-        assert!(spread(&groups(&topology("a"), &answers), &nodes).iter().all(|one| one.to == 2));
+        assert_eq!(spread_to(&answers), [2, 2]);
     }
 }

@@ -48,6 +48,7 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
         format!("partitions = {} is no multiple of {first}: each partition is split into as many", config.partitions)
     })?;
     check(config.shards <= 1024, "shards", || format!("{} is more than 1024", config.shards))?;
+    check(config.spread_leaders_s <= 86_400, "spread_leaders_s", || format!("{} is more than a day", config.spread_leaders_s))?;
     check(config.generation == 0 || config.data_dir.is_some() && data_centers.len() > 1, "generation", || {
         "a data center that has the place of another one needs a data_dir, and others to be filled from".into()
     })?;

@@ -54,6 +54,9 @@ pub struct NodeConfig {
     /// How many data centers have had the place of this one before, and were given up.
     #[serde(default)]
     pub generation: u32,
+    /// When who leads the groups of a data center has not changed for so many seconds, leaders are handed over until its nodes lead about as many; 0: never by themselves.
+    #[serde(default = "spread_leaders")]
+    pub spread_leaders_s: u64,
     /// Where this node listens.
     #[serde(default)]
     pub listen: Listen,
@@ -84,6 +87,11 @@ pub struct NodeConfig {
     /// Delays and clock offsets for demonstrations and experiments.
     #[serde(default)]
     pub emulation: Emulation,
+}
+
+/// [`NodeConfig::spread_leaders_s`] where nothing is said.
+pub const fn spread_leaders() -> u64 {
+    60
 }
 
 fn one() -> u16 {
@@ -558,6 +566,7 @@ impl NodeConfig {
             data_dir: None,
             accept_lost_writes: false,
             generation: 0,
+            spread_leaders_s: spread_leaders(),
             listen: Listen::default(),
             members: Vec::new(),
             keyspaces: Vec::new(),

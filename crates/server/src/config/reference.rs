@@ -55,6 +55,11 @@ pub const KEYS: &[Key] = &[
         "integer",
         "How many data centers have had the place of this one before, and were given up; `rheostat ctl dc add` says it. The same on all nodes of a data center. More than 0 needs a data directory, which is filled from the other data centers.",
     ),
+    key(
+        "spread_leaders_s",
+        "integer",
+        "When who leads the groups of servers of this data center (`replicas`, `session`, `strong`) has not changed for so many seconds, this node hands over what it leads more than others do, one group after the other, until all lead about as many. 0: only `rheostat ctl leaders` moves leaders; up to 86400. The same on all nodes of a data center.",
+    ),
     key("listen.resp", "address", "Where Redis clients connect: `ip:port`; port 0 takes any free one. Absent: not served; likewise the next three."),
     key("listen.grpc", "address", "Where gRPC clients connect."),
     key("listen.admin", "address", "Metrics and health, over HTTP."),

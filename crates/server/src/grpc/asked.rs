@@ -1,6 +1,6 @@
 //! What every request says beside what it wants, and how its operation is run.
 
-use super::{convert, denied};
+use super::{convert, denied, homes};
 use crate::keyspace::KeyspaceInfo;
 use crate::load::slow::{Described, SlowOperation};
 use crate::receipts::{Begun, Receipts};
@@ -60,9 +60,14 @@ impl<'a> Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Whether the caller may have `operation` done.
+    /// Whether the caller may have `operation` done. If so, the answer tells which node had better been asked for its key, if that is another one.
     fn allow(&self, operation: &Operation) -> Result<(), Status> {
-        self.caller.as_ref().map_or(Ok(()), |rights| rights.allow_operation(self.keyspace.id, operation)).map_err(denied)
+        self.caller.as_ref().map_or(Ok(()), |rights| rights.allow_operation(self.keyspace.id, operation)).map_err(denied)?;
+        let partition = operation.key().map(|key| self.router.partition_of(key));
+        if let Some(node) = partition.and_then(|partition| self.router.shared().better_asked(self.keyspace.id, partition, operation)) {
+            homes::note(&self.router.topology().nodes[node.index()].name);
+        }
+        Ok(())
     }
 
     /// Runs `operation` at `partition`; returns its outcome, which is no failure, and the session's new token.

@@ -387,10 +387,13 @@ impl Shard {
             slot.touched = false;
             slot.server.write_through();
             slot.next_tick_us = if slot.stay == Stay::Closes { u64::MAX } else { slot.server.next_tick_us() };
-            // Where the protocol itself has several servers, each of them may answer.
-            if slot.grouped && !self.shared.keyspaces[usize::from(slot.keyspace.0)].can.agrees() {
-                let leader = slot.server.leader().filter(|(leader, _)| leader.dc == slot.place.dc);
-                self.shared.set_leader(slot.keyspace, slot.place.partition, leader.map(|(leader, term)| (leader.replica, term)));
+            if slot.grouped {
+                let leader = slot.server.leader().filter(|(leader, _)| leader.dc == slot.place.dc).map(|(leader, term)| (leader.replica, term));
+                // Where the protocol itself has several servers, each of them may answer.
+                match self.shared.keyspaces[usize::from(slot.keyspace.0)].can.agrees() {
+                    true => self.shared.placement.set_elected(slot.keyspace, slot.place.partition, leader),
+                    false => self.shared.set_leader(slot.keyspace, slot.place.partition, leader),
+                }
             }
             if slot.grouped {
                 let counts = slot.tell_membership(&self.shared.keyspaces[usize::from(slot.keyspace.0)].name);

@@ -353,3 +353,47 @@ async fn the_last_node_answers_at_level_eventual() {
     assert_eq!(answered().await - before, 4.0);
     cluster.stop_all().await;
 }
+
+/// How many groups each node leads, of both keyspaces.
+async fn leads(cluster: &Cluster) -> Vec<usize> {
+    let mut leads = Vec::new();
+    for node in cluster.nodes.iter().flatten() {
+        let replicas = node.router().status().await.replicas;
+        leads.push(replicas.iter().filter(|replica| replica.status.gauges.iter().any(|(gauge, value)| *gauge == "leader" && *value > 0.0)).count());
+    }
+    leads
+}
+
+/// After a node was away the others lead what it led, until they hand it over by themselves; one that is drained gets nothing.
+#[tokio::test]
+async fn leaders_are_spread_by_themselves_when_a_node_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| {
+        config.keyspaces = vec![replicated("any", "causal"), replicated("group", "session")];
+        config.spread_leaders_s = 1;
+    };
+    let owners = vec![vec![0], vec![1], vec![2]];
+    let mut cluster = Plan { data_centers: vec!["a"], partitions: 3, owners, one_way_ms: 0.0, change }.start(Some(folder.path())).await;
+    let led_by = async |cluster: &Cluster, what: &str, wanted: &[usize]| {
+        eventually(what, async || {
+            let mut leads = leads(cluster).await;
+            leads.sort_unstable();
+            leads == wanted
+        })
+        .await;
+    };
+    led_by(&cluster, "each leads two of six", &[2, 2, 2]).await;
+    cluster.stop(0).await;
+    led_by(&cluster, "two lead all", &[3, 3]).await;
+    cluster.start(0).await;
+    led_by(&cluster, "each leads two again", &[2, 2, 2]).await;
+
+    assert!(cluster.node(1).router().set_drained(true).await.unwrap());
+    led_by(&cluster, "the one that is drained leads nothing", &[0, 3, 3]).await;
+    // The others look several times meanwhile, and are refused.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(leads(&cluster).await, [3, 0, 3]);
+    assert!(cluster.node(1).router().set_drained(false).await.unwrap());
+    led_by(&cluster, "and when it is drained no more", &[2, 2, 2]).await;
+    cluster.stop_all().await;
+}

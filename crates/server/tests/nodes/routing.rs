@@ -2,9 +2,9 @@
 
 use crate::client::{Reply, eventually};
 use crate::cluster::{Plan, any_port};
-use rheostat_client::{Client, Error, Options};
+use rheostat_client::{Client, Error, Options, v1};
 use rheostat_core::dial::{Dial, Strategy};
-use rheostat_core::ids::KeyspaceId;
+use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::slots;
@@ -321,6 +321,93 @@ async fn a_node_that_takes_connections_and_keeps_silent_costs_a_client_one_opera
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(asked, "the node that owns the key is not asked for it");
+    for node in nodes {
+        node.shutdown().await;
+    }
+}
+
+/// Three servers of a partition: the node that is asked and does not lead says which does, and the Rust client asks that one from then on.
+#[tokio::test]
+async fn clients_over_grpc_are_told_who_leads_and_ask_that_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let change: fn(&mut NodeConfig) = |config| {
+        config.listen.grpc = any_port();
+        config.keyspaces = vec![crate::replicas::replicated("any", "causal")];
+        config.spread_leaders_s = 0;
+    };
+    let plan = Plan { data_centers: vec!["a"], partitions: 1, owners: vec![vec![0], vec![], vec![]], one_way_ms: 0.0, change };
+    let mut built = plan.build(Some(folder.path()));
+    let addresses: Vec<SocketAddr> = built.iter().map(|(config, _)| config.listen.grpc.unwrap()).collect();
+    let mut fronts = Vec::new();
+    for address in &addresses {
+        fronts.push(Front::of(*address).await);
+        fronts[fronts.len() - 1].lets_through.send_replace(true);
+    }
+    for (config, _) in &mut built {
+        for (member, front) in config.members.iter_mut().zip(&fronts) {
+            member.grpc = Some(front.address.to_string());
+        }
+    }
+    let mut nodes = Vec::new();
+    for (config, listeners) in built {
+        nodes.push(Node::start_with(config, listeners).await.unwrap());
+    }
+    let item = v1::Item { key: "k".into(), value: Some("v".into()), ..v1::Item::default() };
+    let put = v1::PutRequest { context: Some(v1::Context::default()), item: Some(item), ..v1::PutRequest::default() };
+    let mut stores = Vec::new();
+    for address in &addresses {
+        stores.push(v1::store_client::StoreClient::connect(format!("http://{address}")).await.unwrap());
+    }
+    let home = |metadata: &tonic::metadata::MetadataMap| metadata.get(rheostat_proto::HOME_HEADER).map(|home| home.to_str().unwrap().to_owned());
+    // All say the same, but the one that leads, which says nothing.
+    let leader = async |wanted: Option<usize>| {
+        let until = tokio::time::Instant::now() + crate::client::PATIENCE;
+        loop {
+            let mut told = Vec::new();
+            for store in &stores {
+                let answer = store.clone().put(put.clone()).await;
+                told.extend(answer.ok().map(|answer| home(answer.metadata())));
+            }
+            if let Some(leads) = told.iter().position(Option::is_none).filter(|leads| told.len() == 3 && wanted.is_none_or(|wanted| wanted == *leads))
+                && told.iter().flatten().filter(|home| **home == format!("a{leads}")).count() == 2
+            {
+                return leads;
+            }
+            assert!(tokio::time::Instant::now() < until, "they tell different things: {told:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let first = leader(None).await;
+    let (asked, other) = ((first + 1) % 3, (first + 2) % 3);
+    // What anybody may answer, nobody else had better be asked.
+    let read = v1::GetRequest {
+        key: "k".into(),
+        dial: Some(v1::Dial { level: v1::Level::Eventual.into(), ..v1::Dial::default() }),
+        ..v1::GetRequest::default()
+    };
+    let answer = stores[asked].clone().get(read).await.unwrap();
+    assert_eq!(home(answer.metadata()), None);
+
+    let client = Client::connect([fronts[asked].address.to_string()]).await.unwrap();
+    let mut session = client.session("any");
+    let large = vec![b'x'; 50_000];
+    // How many of ten writes go to each node.
+    let ten = async |session: &mut rheostat_client::Session| {
+        let passed = || fronts.iter().map(|front| front.passed.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let before = passed();
+        for _ in 0..10 {
+            session.put("k", large.clone()).await.unwrap();
+        }
+        passed().iter().zip(before).map(|(now, before)| (now - before) / 50_000).collect::<Vec<_>>()
+    };
+    session.put("k", "first").await.unwrap();
+    let writes = ten(&mut session).await;
+    assert_eq!((writes[first], writes[asked], writes[other]), (10, 0, 0));
+    // Another one leads: the one that did says so.
+    nodes[first].router().hand_over(KeyspaceId(0), PartitionId(0), &format!("a{other}")).await.unwrap();
+    leader(Some(other)).await;
+    let writes = ten(&mut session).await;
+    assert_eq!((writes[first], writes[asked], writes[other]), (1, 0, 9));
     for node in nodes {
         node.shutdown().await;
     }

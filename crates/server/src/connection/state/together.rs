@@ -78,7 +78,7 @@ impl State {
     #[inline]
     pub(super) fn target(&self, keyspace: KeyspaceId, partition: PartitionId, operation: &Operation, here: bool) -> Option<Target> {
         // What any server may answer need not go to the one that leads.
-        let for_anyone = operation.key_for_anyone().is_some() && !self.shared.keyspaces[usize::from(keyspace.0)].siblings;
+        let for_anyone = self.shared.is_for_anyone(keyspace, operation);
         if here && (for_anyone || operation.within_us().is_some()) {
             return None;
         }
