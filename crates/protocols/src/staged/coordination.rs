@@ -22,6 +22,9 @@ const MOST_WRITES: usize = 4096;
 /// How often patience doubles.
 const MOST_DOUBLINGS: u32 = 7;
 
+/// It is no longer than this, in microseconds, but where coordination itself takes longer: by then attempts that meet are far enough from each other.
+const LONGEST_PATIENCE_US: u64 = 10_000_000;
+
 /// How much longer an attempt of one's own is waited for than another's.
 const ROUNDS_PATIENCE: u64 = 4;
 
@@ -114,7 +117,8 @@ impl Staged {
 
     fn patience_us(&self, now_us: u64) -> u64 {
         let learned = self.coordination(&View { estimate: Estimate::Mean, unknown_us: 0.0, ..self.view(now_us) }).1 as u64;
-        (self.options.patience_ms * 1000).max(2 * learned) << self.wanted.tries.min(MOST_DOUBLINGS)
+        let least_us = (self.options.patience_ms * 1000).max(2 * learned);
+        (least_us << self.wanted.tries.min(MOST_DOUBLINGS)).min(least_us.max(LONGEST_PATIENCE_US))
     }
 
     /// Who is expected to coordinate, if it is another one.
@@ -172,6 +176,10 @@ impl Staged {
             (self.wanted.since_us, self.wanted.tries) = (now_us.max(1), 0);
         }
         self.watch(step);
+        if !self.connected(now_us) {
+            // Attempts that nobody hears were in nobody's way, and nobody is to wait for that when they are heard again.
+            self.wanted.tries = 0;
+        }
         if let Some(round) = &self.round {
             if now_us < round.begun_us + ROUNDS_PATIENCE * self.patience_us(now_us) {
                 return self.ask_in_round_again(step);
