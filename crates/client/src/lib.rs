@@ -61,6 +61,7 @@ use rheostat_proto::HOME_HEADER;
 use route::Routes;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -104,7 +105,7 @@ impl Client {
         Client::connect_with(Options::new(addresses)).await
     }
 
-    /// Connects to the first of the options' addresses that answers, and asks it for the cluster's topology. A node that opens its data is asked again, until the options' deadline, if no other serves.
+    /// Connects to the first of the options' addresses that answers, and asks it for the cluster's topology. When one has not answered within the options' time for a connection, the next is asked as well. A node that opens its data is asked again, until the options' deadline, if no other serves.
     ///
     /// # Errors
     /// None answers, or an address, the password or the certificate is malformed. The error names every address that was tried.
@@ -122,14 +123,25 @@ impl Client {
         let until = Instant::now() + options.deadline;
         loop {
             let (mut tried, mut opens) = (Vec::new(), false);
-            for address in &options.addresses {
-                match introduce(&options, &password, address).await {
-                    Ok((channel, topology)) => {
-                        let routes = Routes::new(&topology, address, channel.clone())?;
+            let (mut addresses, mut asked) = (options.addresses.iter(), JoinSet::new());
+            loop {
+                let more = addresses.next().map(|address| {
+                    let (options, password, address) = (options.clone(), password.clone(), address.clone());
+                    asked.spawn(async move { (introduce(&options, &password, &address).await, address) })
+                });
+                let answered = tokio::select! {
+                    answered = asked.join_next() => answered,
+                    // Whoever keeps silent is not waited for alone.
+                    () = tokio::time::sleep(options.connect_timeout), if more.is_some() => continue,
+                };
+                let Some(answered) = answered else { break };
+                match answered.map_err(|error| Error::Server(format!("asking a node who it is: {error}")))? {
+                    (Ok((channel, topology)), address) => {
+                        let routes = Routes::new(&topology, &address, channel.clone())?;
                         return Ok(Client { shared: Arc::new(Shared { options, password, routes, topology, home: channel }) });
                     }
-                    Err(error @ (Error::Refused(_) | Error::Unauthenticated(_))) => return Err(error),
-                    Err(error) => {
+                    (Err(error @ (Error::Refused(_) | Error::Unauthenticated(_))), _) => return Err(error),
+                    (Err(error), address) => {
                         opens |= matches!(&error, Error::Unreachable(why) if why.starts_with(LOADING));
                         tried.push(format!("{address}: {error}"));
                     }

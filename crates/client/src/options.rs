@@ -7,7 +7,7 @@ use std::time::Duration;
 /// How a client connects and how long it waits.
 #[derive(Clone)]
 pub struct Options {
-    /// gRPC addresses, `host:port`, tried in order until one answers. The data center of the node that answers is the client's home: its
+    /// gRPC addresses, `host:port`, tried in order until one answers; one that keeps silent is waited for, alone, for `connect_timeout`. The data center of the node that answers is the client's home: its
     /// operations go to that data center's nodes only.
     pub addresses: Vec<String>,
     /// The user whose password it is; absent: the cluster's own.

@@ -326,6 +326,35 @@ async fn a_node_that_takes_connections_and_keeps_silent_costs_a_client_one_opera
     }
 }
 
+#[tokio::test]
+async fn a_client_connects_though_the_first_of_its_addresses_keeps_silent() {
+    let change: fn(&mut NodeConfig) = |config| config.listen.grpc = any_port();
+    let plan = Plan { data_centers: vec!["a"], partitions: 1, owners: vec![vec![0]], one_way_ms: 0.0, change };
+    let cluster = plan.start(None).await;
+    let serves = cluster.node(0).addresses().grpc.unwrap();
+    let silent = Front::of(serves).await;
+    // Nobody listens there any more.
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Longer than anybody waits here.
+    let options = |addresses: Vec<String>| Options {
+        deadline: Duration::from_secs(3_600),
+        connect_timeout: Duration::from_millis(50),
+        ..Options::new(addresses)
+    };
+    for addresses in [vec![silent.address, serves], vec![silent.address, nobody, silent.address, serves], vec![nobody, serves]] {
+        let options = options(addresses.iter().map(SocketAddr::to_string).collect());
+        let client = tokio::time::timeout(crate::client::PATIENCE, Client::connect_with(options)).await.expect("in time").unwrap();
+        client.session("default").put("k", "v").await.unwrap();
+    }
+    // Where nobody else is, it is waited for, and served when it answers.
+    let waits = tokio::spawn(Client::connect_with(options(vec![silent.address.to_string()])));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waits.is_finished());
+    silent.lets_through.send_replace(true);
+    tokio::time::timeout(crate::client::PATIENCE, waits).await.expect("in time").unwrap().unwrap();
+    cluster.stop_all().await;
+}
+
 /// Three servers of a partition: the node that is asked and does not lead says which does, and the Rust client asks that one from then on.
 #[tokio::test]
 async fn clients_over_grpc_are_told_who_leads_and_ask_that_node() {
