@@ -215,7 +215,7 @@ impl Store for Service {
         let keys: Vec<_> = request.keys.iter().map(convert::shared).collect();
         let topology = self.router.topology();
         let first = keys.first().ok_or_else(|| Status::invalid_argument("a transaction of no keys"))?;
-        // Any partition can lead it; one of this node saves a hop, unless another node's server leads that.
+        // Any partition can coordinate it; one that is led at this node saves a hop.
         let leads_elsewhere = |partition: PartitionId| self.router.shared().other_node(asked.keyspace.id, partition).is_some();
         let here = |partition: &PartitionId| self.router.serves(asked.keyspace.id, *partition) && !leads_elsewhere(*partition);
         let partition = keys.iter().map(|key| topology.partition_of(key)).find(here).unwrap_or_else(|| topology.partition_of(first));

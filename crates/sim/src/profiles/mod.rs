@@ -303,6 +303,7 @@ impl Profile {
             false => general_plan(protocol, &options, planted, seed),
         };
         (self.dress)(&mut plan, horizon_us.max(100_000), &mut random);
+        // Which places are free is drawn just now.
         if counters && plan.reserved().next().is_some() {
             generate_counters::let_majorities_agree(&mut plan);
         }
