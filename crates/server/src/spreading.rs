@@ -22,10 +22,10 @@ const TAKES_OVER_BY: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A group of servers of which one leads: the node that does, and the nodes of its data center that could.
-pub type Led = (usize, Vec<usize>);
+pub type LedGroup = (usize, Vec<usize>);
 
 /// Moves of leaders, each from one node to another, after which no node of `nodes` leads two groups more than another one of its data center that could lead one of them.
-pub fn moves<P: Ord>(groups: &BTreeMap<P, Led>, nodes: usize) -> Vec<(&P, usize, usize)> {
+pub fn moves<P: Ord>(groups: &BTreeMap<P, LedGroup>, nodes: usize) -> Vec<(&P, usize, usize)> {
     let mut loads = vec![0_usize; nodes];
     groups.values().for_each(|(leader, _)| loads[*leader] += 1);
     let mut leads: BTreeMap<&P, usize> = groups.iter().map(|(place, (leader, _))| (place, *leader)).collect();
@@ -49,7 +49,7 @@ type Place = (KeyspaceId, PartitionId);
 /// What the plan is made from.
 #[derive(PartialEq)]
 struct Seen {
-    led: BTreeMap<Place, Led>,
+    led: BTreeMap<Place, LedGroup>,
     connected: BTreeSet<usize>,
 }
 
@@ -137,7 +137,7 @@ async fn hand_one_over(router: &Router, seen: &Seen) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn groups(leaders: &[usize], able: &[usize]) -> BTreeMap<usize, Led> {
+    fn groups(leaders: &[usize], able: &[usize]) -> BTreeMap<usize, LedGroup> {
         leaders.iter().map(|leader| (*leader, able.to_vec())).enumerate().collect()
     }
 

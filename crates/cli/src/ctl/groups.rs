@@ -3,7 +3,7 @@
 use super::is_group;
 use crate::connection::Node;
 use rheostat_client::{Error, v1};
-use rheostat_server::spreading::{self, Led};
+use rheostat_server::spreading::{self, LedGroup};
 use std::collections::BTreeMap;
 
 /// Entries that a server may lack of what its leader has applied to be asked to lead.
@@ -131,7 +131,7 @@ pub(super) fn spread(groups: &BTreeMap<Place, Group>, nodes: &[Node]) -> Vec<Mov
         let able = group.members.iter().filter(|member| member.unable.is_empty()).map(|member| member.node);
         Some((place, (leader, able.filter(|node| nodes[*node].info.data_center == nodes[leader].info.data_center).collect())))
     });
-    let led: BTreeMap<&Place, Led> = led.collect();
+    let led: BTreeMap<&Place, LedGroup> = led.collect();
     spreading::moves(&led, nodes.len()).into_iter().map(|(place, from, to)| Move { place: (**place).clone(), from, to }).collect()
 }
 
