@@ -21,8 +21,35 @@ export const h = (tag, properties, ...children) => fill(document.createElement(t
 /** An element of SVG, likewise. */
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
-/** Puts `children` in the place of what `element` holds; the focus stays on what has the same `data-focus`. */
+/** The control that is pressed and not let go of yet, and what is to be put where it stands: one that is replaced before is never clicked. */
+let pressed = null;
+const late = new Map();
+
+const press = (target, controls) => { pressed = target.closest?.(controls) ?? null; };
+
+function letGo() {
+  if (!pressed) return;
+  pressed = null;
+  // The click comes first, and what it puts is newer.
+  setTimeout(() => {
+    const all = [...late];
+    late.clear();
+    all.forEach(([element, children]) => put(element, ...children));
+  });
+}
+
+addEventListener('pointerdown', (event) => press(event.target, 'button, a, summary, [role=button]'), true);
+addEventListener('keydown', (event) => { if (event.key === ' ') press(event.target, 'button, summary'); }, true);
+['pointerup', 'pointercancel', 'keyup'].forEach((end) => addEventListener(end, letGo, true));
+addEventListener('blur', (event) => { if (event.target === window) letGo(); });
+
+/** Puts `children` in the place of what `element` holds, or once what is pressed in it is let go of; the focus stays on what has the same `data-focus`. */
 export function put(element, ...children) {
+  if (pressed && element.contains(pressed)) {
+    late.set(element, children);
+    return;
+  }
+  late.delete(element);
   const held = element.contains(document.activeElement) ? document.activeElement.closest('[data-focus]')?.dataset.focus : undefined;
   element.replaceChildren(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false));
   if (held) element.querySelector(`[data-focus="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
