@@ -21,38 +21,56 @@ export const h = (tag, properties, ...children) => fill(document.createElement(t
 /** An element of SVG, likewise. */
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
-/** The control that is pressed and not let go of yet, and what is to be put where it stands: one that is replaced before is never clicked. */
-let pressed = null;
+/** The control that is pressed and not let go of yet, where a text begins that is selected, and what is to be put where they stand: a control that is replaced before is never clicked, a text never copied. */
+const inUse = { pressed: null, selected: null };
 const late = new Map();
 
-const press = (target, controls) => { pressed = target.closest?.(controls) ?? null; };
+function putLate() {
+  const all = [...late];
+  late.clear();
+  all.forEach(([element, children]) => put(element, ...children));
+}
+
+const press = (target, controls) => { inUse.pressed = target.closest?.(controls) ?? null; };
 
 function letGo() {
-  if (!pressed) return;
-  pressed = null;
+  if (!inUse.pressed) return;
+  inUse.pressed = null;
   // The click comes first, and what it puts is newer.
-  setTimeout(() => {
-    const all = [...late];
-    late.clear();
-    all.forEach(([element, children]) => put(element, ...children));
-  });
+  setTimeout(putLate);
 }
 
 addEventListener('pointerdown', (event) => press(event.target, 'button, a, summary, [role=button]'), true);
 addEventListener('keydown', (event) => { if (event.key === ' ') press(event.target, 'button, summary'); }, true);
 ['pointerup', 'pointercancel', 'keyup'].forEach((end) => addEventListener(end, letGo, true));
 addEventListener('blur', (event) => { if (event.target === window) letGo(); });
+document.addEventListener('selectionchange', () => {
+  const selection = getSelection();
+  inUse.selected = selection.isCollapsed ? null : selection.anchorNode;
+  if (!inUse.selected) putLate();
+});
 
-/** Puts `children` in the place of what `element` holds, or once what is pressed in it is let go of; the focus stays on what has the same `data-focus`. */
+/** What must be as it was when `element` holds something else: calling what this returns makes it so. */
+function keep(element) {
+  const focus = element.contains(document.activeElement) ? document.activeElement.closest('[data-focus]')?.dataset.focus : undefined;
+  const scrolled = [...element.querySelectorAll('.scroll')].filter((one) => one.scrollLeft > 0).map((one) => [one.dataset.focus, one.scrollLeft]);
+  const find = (name) => element.querySelector(`[data-focus="${CSS.escape(name)}"]`);
+  return () => {
+    if (focus) find(focus)?.focus({ preventScroll: true });
+    scrolled.forEach(([name, left]) => { find(name)?.scrollTo({ left }); });
+  };
+}
+
+/** Puts `children` in the place of what `element` holds, or once nothing in it is pressed or selected; the focus stays on what has the same `data-focus`, and tables stay scrolled. */
 export function put(element, ...children) {
-  if (pressed && element.contains(pressed)) {
+  if (Object.values(inUse).some((one) => one && element.contains(one))) {
     late.set(element, children);
     return;
   }
   late.delete(element);
-  const held = element.contains(document.activeElement) ? document.activeElement.closest('[data-focus]')?.dataset.focus : undefined;
+  const restore = keep(element);
   element.replaceChildren(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false));
-  if (held) element.querySelector(`[data-focus="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
+  restore();
 }
 
 /** A table: heads are texts or `[text, class]`, cells likewise or elements. It scrolls sideways where it must. */
@@ -61,7 +79,7 @@ export function table(caption, heads, rows) {
     const [inner, kind] = Array.isArray(content) ? content : [content, null];
     return h(tag, { class: kind, scope: tag === 'th' ? 'col' : null }, inner);
   };
-  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
+  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption, 'data-focus': `table ${caption}` },
     h('table', {}, h('caption', { class: 'hidden' }, caption), h('thead', {}, h('tr', {}, heads.map(cell('th')))),
       h('tbody', {}, rows.map((row) => h('tr', {}, row.map(cell('td')))))));
 }

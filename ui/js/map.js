@@ -126,7 +126,7 @@ function placeTable(status) {
 function consoleOf(node) {
   try {
     const url = new URL(`${location.protocol}//${node.admin}/`);
-    return node.admin ? h('a', { href: url.href, rel: 'noreferrer' }, node.name) : node.name;
+    return node.admin ? h('a', { href: url.href, rel: 'noreferrer', 'data-focus': `node ${node.name}` }, node.name) : node.name;
   } catch {
     return node.name;
   }

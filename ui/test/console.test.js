@@ -136,21 +136,31 @@ test('a link is cut by a click, and the map and the key show what follows', asyn
   await end();
 });
 
+/** Waits until the page has another status: it is drawn with each. */
+async function nextStatus(page) {
+  const drawn = () => page.evaluate(() => document.querySelector('.health').title);
+  const last = await drawn();
+  await until('there is another status', async () => (await drawn()) !== last);
+}
+
+/** Waits until the table of nodes is another one. */
+async function anew(page) {
+  const kept = await page.getByRole('region', { name: 'Nodes' }).elementHandle();
+  await until('it is drawn anew', () => kept.evaluate((one) => !one.isConnected));
+}
+
 test('who presses a button while the page is drawn anew has clicked it', async () => {
   const [east, west] = Object.keys(cluster.ports);
   const { page, end } = await open(cluster.url);
   const button = (word) => page.getByRole('button', { name: `${word} the link between ${east} and ${west}` });
-  const drawn = () => page.evaluate(() => document.querySelector('.health').title);
-  // The page is drawn with each status.
-  const nextStatus = async () => { const last = await drawn(); await until('there is another status', async () => (await drawn()) !== last); };
   const hold = async (word, press, letGo) => {
     await show(page, 'map');
     await button(word).scrollIntoViewIfNeeded();
     await button(word).hover();
     await button(word).focus();
     await press();
-    await nextStatus();
-    await nextStatus();
+    await nextStatus(page);
+    await nextStatus(page);
     await letGo();
   };
   await hold('Cut', () => page.mouse.down(), () => page.mouse.up());
@@ -165,8 +175,35 @@ test('who presses a button while the page is drawn anew has clicked it', async (
     await page.mouse.up();
   });
   await until('it is drawn anew', () => kept.evaluate((one) => !one.isConnected));
-  await nextStatus();
+  await nextStatus(page);
   await button('Cut').waitFor();
+  await end();
+});
+
+test('what is selected, scrolled to or focused stays so while the page is drawn anew', async () => {
+  const { page, end } = await open(cluster.url, { width: 390 });
+  await show(page, 'map');
+  const nodes = page.getByRole('region', { name: 'Nodes' });
+  await nodes.waitFor();
+  const left = () => nodes.evaluate((one) => one.scrollLeft);
+  await nodes.evaluate((one) => one.scrollTo({ left: 40 }));
+  await nodes.focus();
+  await anew(page);
+  assert.equal(await left(), 40);
+  assert.ok(await nodes.evaluate((one) => one === document.activeElement), 'who scrolls by the keyboard goes on');
+  const link = nodes.getByRole('link').first();
+  const name = await link.innerText();
+  await link.focus();
+  await anew(page);
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), name);
+  const kept = await nodes.elementHandle();
+  await link.evaluate((one) => getSelection().selectAllChildren(one));
+  await nextStatus(page);
+  await nextStatus(page);
+  assert.equal(await page.evaluate(() => String(getSelection())), name);
+  assert.ok(await kept.evaluate((one) => one.isConnected), 'what is selected stands');
+  await page.evaluate(() => getSelection().removeAllRanges());
+  await until('it is drawn anew', () => kept.evaluate((one) => !one.isConnected));
   await end();
 });
 
