@@ -28,17 +28,18 @@ pub struct Rolled {
     pub because: Option<(KeyId, VersionId)>,
 }
 
-/// What depends on a version by what its history shows: sessions that read it or wrote it, what they did then, and whoever read that.
-#[derive(Default)]
-struct Depending {
+/// What depends on a version by what its history shows: sessions that read it or wrote it, what they did then, and whoever read that. What a rollback has written back is a version of its own, which
+/// depends on nothing.
+struct Depending<'a> {
     versions: BTreeSet<(KeyId, VersionId)>,
-    /// Also of writes whose version nobody was told.
+    /// Of writes whose version nobody was told.
     values: BTreeSet<UniqueValue>,
+    written_back: &'a BTreeSet<(KeyId, VersionId)>,
 }
 
-impl Depending {
-    fn on(history: &History, because: (KeyId, VersionId)) -> Depending {
-        let mut found = Depending::default();
+impl Depending<'_> {
+    fn on<'a>(history: &History, because: (KeyId, VersionId), written_back: &'a BTreeSet<(KeyId, VersionId)>) -> Depending<'a> {
+        let mut found = Depending { versions: BTreeSet::new(), values: BTreeSet::new(), written_back };
         found.versions.insert(because);
         // An event may read what one that began later has written.
         loop {
@@ -68,8 +69,10 @@ impl Depending {
                 continue;
             }
             if Memory::Causal.writes(event) {
-                self.versions.extend(version.into_iter().flat_map(|version| event.items().iter().map(move |item| (item.key, version))));
-                self.values.extend(event.items().iter().filter_map(|item| item.value));
+                match version {
+                    Some(version) => self.versions.extend(event.items().iter().map(|item| (item.key, version))),
+                    None => self.values.extend(event.items().iter().filter_map(|item| item.value)),
+                }
             }
             if Memory::Causal.remembers(event) {
                 after[id.index()] = true;
@@ -79,8 +82,8 @@ impl Depending {
     }
 
     fn has(&self, key: KeyId, observed: Observation) -> bool {
-        observed.version.is_some_and(|version| self.versions.contains(&(key, version)))
-            || observed.value.is_some_and(|value| self.values.contains(&value))
+        let among = |versions: &BTreeSet<(KeyId, VersionId)>| observed.version.is_some_and(|version| versions.contains(&(key, version)));
+        among(&self.versions) || !among(self.written_back) && observed.value.is_some_and(|value| self.values.contains(&value))
     }
 }
 
@@ -145,7 +148,7 @@ pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
     for (place, rolled) in rollbacks.iter().enumerate() {
         twice(history, &rollbacks[..place], rolled, |key| of(key).last_key_value().map(|(version, _)| *version))?;
         let Rolled { at, upto, .. } = rolled;
-        let depending = rolled.because.map(|because| Depending::on(history, because));
+        let depending = rolled.because.map(|because| Depending::on(history, because, &written_back));
         // What a coordinator has written back that died before it was told: clients write each value once. The version that a client wrote it as may be known to nobody.
         let died = rollbacks.iter().any(|other| other.shown_us.is_none());
         let is_copy = |key: KeyId, value: Option<UniqueValue>, version: VersionId| {
@@ -212,4 +215,51 @@ pub fn check(history: &History, rollbacks: &[Rolled]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_clock::DcId;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::new(ms, 0)
+    }
+
+    fn version(ms: u64) -> VersionId {
+        VersionId { written: at(ms), origin: DcId(0) }
+    }
+
+    /// A rollback to before `b=1` was over at 70 ms, and wrote version `restored` of `b`; then, or until then, this was read.
+    fn checked(restored: Option<u64>, events: &str) -> Result<(), String> {
+        let history = History::parse(&format!("datacenters 1\nkeys a b\ne0 s1 dc0 10..20 put b=1 -> 20.0@0\n{events}")).unwrap();
+        let b = KeyId(1);
+        let rolled = Rolled {
+            name: 1,
+            at: at(19),
+            upto: at(60),
+            until: at(100),
+            stopped: true,
+            shown_us: Some(70),
+            restored: restored.into_iter().map(|ms| (b, version(ms))).collect(),
+            because: Some((b, version(20))),
+        };
+        check(&history, &[rolled])
+    }
+
+    #[test]
+    fn what_depends_goes_and_what_was_read_of_what_is_written_back_stays() {
+        // A session that read it wrote, or may have.
+        let reads = "e1 s2 dc0 21..22 get causal b -> 1@20.0@0\n";
+        for (write, goes) in
+            [("e2 s2 dc0 30..31 put a=2 -> 31.0@0", true), ("e2 s2 dc0 30..? put a=2 -> ?", true), ("e2 s3 dc0 30..31 put a=2 -> 31.0@0", false)]
+        {
+            let found = checked(None, &format!("{reads}{write}\ne3 s4 dc0 71..72 get causal a -> 2@31.0@0\n"));
+            assert_eq!(found.is_err(), goes, "{write}: {found:?}");
+        }
+        // An earlier rollback had written the same value back.
+        let reads = "e1 s2 dc0 41..42 get causal b -> 1@40.0@0\n";
+        let found = checked(Some(40), &format!("{reads}e2 s2 dc0 50..51 put a=2 -> 51.0@0\ne3 s4 dc0 71..72 get causal a -> 2@51.0@0\n"));
+        assert_eq!(found, Ok(()));
+    }
 }
