@@ -90,8 +90,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if admission.generation < generation {
             *admission = Admission { generation, open };
             self.let_in(dc);
-        } else if admission.generation == generation {
-            admission.open |= open;
+        } else if admission.generation == generation && open && !admission.open {
+            admission.open = true;
+            self.sends_from_chains(dc);
         }
     }
 
@@ -108,8 +109,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if let Some((sender, receiver)) = self.peers.get(dc) {
             *sender = LinkSender::default();
             receiver.reconnected();
-            self.has_lost(dc);
+            self.sends_from_chains(dc);
         }
+    }
+
+    /// What `dc` is sent of what is here by now, it is sent from the chains. Of a deletion that others had forgotten before they counted it, it hears from nobody; what that replaced is in the log, and in
+    /// what came and is remembered, and is in no chain of a server that had the deletion.
+    fn sends_from_chains(&mut self, dc: DcId) {
+        self.has_lost(dc);
+        self.peers.from_chains[dc.index()] = self.peers.received();
     }
 
     /// The data center that has the place of `dc` is filled, and wants to write.

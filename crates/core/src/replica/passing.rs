@@ -121,7 +121,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let remembered = &self.peers.remembered[origin.index()];
         let (updates, mut through, needs) = if received >= holds {
             (Vec::new(), received, TimestampVector::new())
-        } else if received >= remembered.after || planted.is("passed-on-without-what-was-forgotten") {
+        } else if received >= remembered.after.max(self.peers.from_chains[to.index()].get(origin))
+            || planted.is("passed-on-without-what-was-forgotten")
+        {
             let (updates, through) = remembered.updates(received, holds, BATCH_BYTES);
             (updates, through, TimestampVector::new())
         } else if parts {

@@ -41,6 +41,8 @@ pub(super) struct Peers {
     /// By data center, up to where it has lost what it had of this server's updates: it gets them from the chains, since deletions that it had are collected.
     /// Second: up to where the log must be durable before they leave.
     lost: Vec<(Timestamp, Position)>,
+    /// By data center, up to where it gets the updates of the others from the chains, if it asks here for them.
+    pub(super) from_chains: Vec<TimestampVector>,
     /// By data center, up to where it has said that it has each other's updates on disk.
     holds: Vec<TimestampVector>,
     /// By data center.
@@ -62,6 +64,7 @@ impl Peers {
             refilling: None,
             remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
             lost: vec![Default::default(); received.len()],
+            from_chains: vec![TimestampVector::new(); received.len()],
             holds: vec![TimestampVector::new(); received.len()],
             fates: vec![Fate::Member; usize::from(place.data_centers)],
             admissions: vec![Admission::default(); usize::from(place.data_centers)],

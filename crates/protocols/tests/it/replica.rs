@@ -343,6 +343,46 @@ fn another_data_center_goes_on_with_the_stream_of_a_lost_one() {
     }
 }
 
+/// A deletion that its data center has forgotten before it counts the one that is to come: nobody sends that what was deleted, neither who wrote it nor who passes it on.
+#[test]
+fn what_was_deleted_and_forgotten_does_not_come_back_with_another_data_center() {
+    for writer in 0..2 {
+        let mut desk = Desk::new("eventual", "", 4, 1);
+        let x = key("x", 0, 1);
+        let without = |from: ServerId, to: ServerId| from.dc.0 != 3 && to.dc.0 != 3;
+        let heard = |desk: &Desk| {
+            let links = desk.replicas[&server(0, 0)].status(desk.now(server(0, 0))).links;
+            links.into_iter().find(|link| link.dc == DcId(3)).map(|link| link.received_durable).unwrap()
+        };
+        desk.pass(300, |_, _| true);
+        desk.under_way.clear();
+        desk.pass(100, without);
+        let end = heard(&desk);
+        (0..3).for_each(|dc| desk.with(server(dc, 0), |replica, now, out| replica.lose(now, DcId(3), Some(end), out)));
+        desk.pass(500, without);
+        let admit = |desk: &mut Desk, dc: u8, open: bool| desk.with(server(dc, 0), |replica, now, out| replica.admit(now, DcId(3), 1, open, out));
+        admit(&mut desk, 0, false);
+        desk.put(writer, &mut desk.session(), &x, "deleted");
+        desk.pass(500, without);
+        desk.delete(2, &mut desk.session(), &x);
+        desk.pass(3_000, without);
+        // A write looks what can be forgotten.
+        desk.put(2, &mut desk.session(), &key("y", 0, 1), "later");
+        desk.pass(3_000, without);
+        (1..3).for_each(|dc| admit(&mut desk, dc, false));
+        desk.arrive("eventual", "", server(3, 0));
+        // It has asked, and is sent as soon as that may be.
+        desk.pass(200, |_, _| true);
+        (0..3).for_each(|dc| admit(&mut desk, dc, true));
+        // Who does not hear from the writer is told by the first.
+        desk.pass(15_000, |from, to| writer == 0 || [from, to].iter().any(|one| ![1, 3].contains(&one.dc.0)));
+        desk.pass(5_000, |_, _| true);
+        for dc in 0..4 {
+            assert_eq!(desk.get(dc, &mut desk.session(), &x), None, "written by {writer}, in data center {dc}");
+        }
+    }
+}
+
 /// A data center is given up: a server that has not everything that others have of it, or has lost it with its disk, waits for that; then it goes on, and nothing waits for the lost one.
 #[test]
 fn a_lost_data_center_says_nothing_more_when_everything_of_it_is_here() {
