@@ -142,7 +142,8 @@ impl World<'_> {
     }
 
     /// Makes a counter where servers must agree on that, and may be cut off or without a leader. One that does not answer is followed by the next: its clock may be so far
-    /// behind the others' that it takes nothing of them.
+    /// behind the others' that it takes nothing of them. One whose answer was lost is made as well: it is looked for as it has been decided, shown to anybody or not. Where what is shown
+    /// waits for every data center's clock, it can be shown only when all clocks are right, and they are put right after the load.
     fn make_with_patience(&mut self, counter: usize, call: CounterCall) {
         let healed_us = self.plan.faults.iter().map(|fault| fault.until_us).max().unwrap_or(0);
         let until_us = self.now_us.max(healed_us) + MAKING_US;
@@ -158,7 +159,7 @@ impl World<'_> {
                 continue;
             }
             // One that seemed to fail may have been made.
-            if self.is_there(counter, server) {
+            if self.is_there(counter, server, Some(Level::Eventual)) {
                 return;
             }
             let made = self.ask_at(server, Operation::Counter { call: call.clone(), dial: Dial::default() }, MAKING_US);
@@ -234,7 +235,8 @@ impl World<'_> {
         }
     }
 
-    fn is_there(&mut self, counter: usize, server: ServerIndex) -> bool {
+    /// Whether the counter is shown at `server`, or by who leads there, to somebody who has seen nothing and reads at `level`; at that of the keyspace with `None`.
+    fn is_there(&mut self, counter: usize, server: ServerIndex, level: Option<Level>) -> bool {
         if self.plan.is_made_by_a_client(counter) {
             return true;
         }
@@ -247,14 +249,13 @@ impl World<'_> {
             let get = Operation::Get { key: self.counter_key(counter), dial: Dial::at(Level::Eventual) };
             return matches!(self.see_at(server, get), Some(Outcome::Read(Read { value: Some(_), .. }, _)));
         }
-        let call = CounterCall::Look { key: self.counter_key(counter) };
-        !self.plan.counters[counter].is_made()
-            || matches!(self.see_at(server, Operation::Counter { call, dial: Dial::default() }), Some(Outcome::Counter(_)))
+        let look = Operation::Counter { call: CounterCall::Look { key: self.counter_key(counter) }, dial: Dial { level, ..Dial::default() } };
+        !self.plan.counters[counter].is_made() || matches!(self.see_at(server, look), Some(Outcome::Counter(_)))
     }
 
     /// Asks `server` for an operation on counters, once it knows them.
     pub(crate) fn ask_counter(&mut self, client: usize, action: &Action, place: (DcId, PartitionId), server: ServerIndex) {
-        if action.counters().into_iter().any(|counter| !self.is_there(counter, server)) {
+        if action.counters().into_iter().any(|counter| !self.is_there(counter, server, None)) {
             if self.try_again(client).is_none() {
                 // The next entry of a service level would look for it at the same moment.
                 self.end_course(client);

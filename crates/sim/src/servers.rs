@@ -12,6 +12,7 @@ use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, Status};
+use rheostat_core::session::Session;
 use rheostat_core::store::{Durability, Position};
 use rheostat_stack::Halt;
 
@@ -21,8 +22,8 @@ const RESET_US: u64 = 300;
 /// How much longer than its deadline an answer may take: it may wait for a slow disk, twice.
 pub(crate) const ANSWER_US: u64 = 2_500_000;
 
-/// What a round brings back beside the outbox: replies that are there at once, with the position that the disk must reach first.
-type Answered = Vec<(Position, Reply)>;
+/// What a round brings back beside the outbox: replies that are there at once, with the position that the disk must reach first, and the session as it came.
+type Answered = Vec<(Position, Reply, Session)>;
 
 impl World<'_> {
     /// Hands `event` to a server, now or when it goes on.
@@ -154,9 +155,11 @@ impl World<'_> {
                     Operation::Get { dial, .. } | Operation::ReadTransaction { dial, .. } => dial.within_us,
                     _ => None,
                 };
+                let before = (*session).clone();
                 match node.server().execute(now, *operation, &mut session, out) {
                     Execution::Done { outcome, after } => {
-                        answered.push((after, Reply { attempt, server, arrived_ms: Some(now.physical_ms), outcome, session: *session }));
+                        let reply = Reply { attempt, server, arrived_ms: Some(now.physical_ms), outcome, session: *session };
+                        answered.push((after, reply, before));
                     }
                     Execution::Waiting(op) => {
                         // One that was passed on, or had to wait for a leader, begins to wait there once more.
@@ -292,10 +295,12 @@ impl World<'_> {
         let mut ready = Vec::new();
         let mut kept = std::mem::take(&mut state.gated);
         let node = state.node.as_ref();
-        kept.retain_mut(|(after, reply)| {
+        kept.retain_mut(|(after, reply, before)| {
             let lost = node.is_some_and(|node| node.look().is_lost(*after));
             if lost {
                 reply.outcome = Outcome::Failed(Failure::Timeout("the server that led".into()));
+                // Of what was not decided it must not know.
+                reply.session = before.clone();
             }
             let go = lost || *after <= durable;
             if go {

@@ -120,8 +120,8 @@ pub(crate) struct Server {
     pub(crate) flush: Option<FlushJob>,
     /// Reads that are under way: which of them ends first does not matter.
     pub(crate) reads: VecDeque<ReadJob>,
-    /// Replies that wait for the disk.
-    pub(crate) gated: VecDeque<(Position, Reply)>,
+    /// Replies that wait for the disk, with the sessions as they came.
+    pub(crate) gated: VecDeque<(Position, Reply, Session)>,
     /// Who waits for which operation.
     pub(crate) waiting: BTreeMap<OpId, Waiting>,
     /// It is about to die: when, and how.

@@ -60,8 +60,8 @@ pub(super) struct Gate<S> {
     frame_bytes: usize,
     /// The names, here, of operations that have been let in and wait inside, by their names there.
     inside: BTreeMap<OpId, OpId>,
-    /// Answers to those that have waited here, which leave when the store is durable up to their position.
-    held: VecDeque<(Position, Done)>,
+    /// Answers to those that have waited here, which leave when the store is durable up to their position; with the session before, which must not know of what is lost.
+    held: VecDeque<(Position, Done, Session)>,
 }
 
 /// What a gate has of its server's configuration.
@@ -158,9 +158,10 @@ impl<S: PartitionServer> Gate<S> {
                 continue;
             }
             waits.operation.has_waited(now.monotonic_us - waits.began_us);
+            let before = waits.session.clone();
             match self.inner.execute(now, waits.operation, &mut waits.session, out) {
                 Execution::Waiting(inside) => drop(self.inside.insert(inside, waits.op)),
-                Execution::Done { outcome, after } => self.held.push_back((after, Done { op: waits.op, outcome, session: waits.session })),
+                Execution::Done { outcome, after } => self.held.push_back((after, Done { op: waits.op, outcome, session: waits.session }, before)),
             }
         }
         let senders: Vec<ServerId> = self.frames.keys().copied().collect();
@@ -203,14 +204,14 @@ impl<S: PartitionServer> Gate<S> {
             }
         }
         let (durable, failed) = (self.inner.durable(), self.inner.failed());
-        for (after, done) in std::mem::take(&mut self.held) {
+        for (after, done, before) in std::mem::take(&mut self.held) {
             if failed && after > Position(0) || self.inner.is_lost(after) {
                 let failure = Failure::Storage("the store has failed, or another server leads; whether this was done is not known".into());
-                out.done.push(self::failed(done.op, failure, done.session));
+                out.done.push(self::failed(done.op, failure, before));
             } else if after <= durable {
                 out.done.push(done);
             } else {
-                self.held.push_back((after, done));
+                self.held.push_back((after, done, before));
             }
         }
     }
@@ -274,7 +275,7 @@ impl<S: PartitionServer> PartitionServer for Gate<S> {
             return self.inner.abandon(op);
         }
         self.waits.retain(|waits| waits.op != op);
-        self.held.retain(|(_, done)| done.op != op);
+        self.held.retain(|(_, done, _)| done.op != op);
         if let Some((inside, _)) = self.inside.extract_if(.., |_, here| *here == op).next() {
             self.inner.abandon(inside);
         }
@@ -285,7 +286,7 @@ impl<S: PartitionServer> PartitionServer for Gate<S> {
             return self.inner.waits_for(op);
         }
         let inside = || self.inside.iter().find(|(_, here)| **here == op).and_then(|(inside, _)| self.inner.waits_for(*inside));
-        let here = self.waits.iter().any(|waits| waits.op == op) || self.held.iter().any(|(_, done)| done.op == op);
+        let here = self.waits.iter().any(|waits| waits.op == op) || self.held.iter().any(|(_, done, _)| done.op == op);
         here.then(|| "the disk of this server".to_owned()).or_else(inside)
     }
 

@@ -143,6 +143,24 @@ fn an_operation_waits_for_what_it_needs_and_for_the_disk_that_has_what_it_says()
     }
 }
 
+#[test]
+fn a_session_knows_nothing_of_what_its_disk_has_not_got() {
+    for protocol in ["causal", "cops", "gentlerain", "hybrid"] {
+        let mut server = Server::open(protocol, here(), 1, Durability::Always);
+        let mut session = server.stack.look().new_session();
+        let before = session.to_bytes();
+        let op = server.waits(put("k", "v"), &mut session);
+        assert!(server.read() && server.done().is_empty());
+        server.with(|stack, now, out| {
+            let _job = stack.server().poll_flush(now).unwrap();
+            stack.server().end_flush(now, Err(std::io::Error::other("the disk has failed")), out);
+        });
+        let done = server.done().pop().unwrap();
+        assert!(done.op == op && matches!(done.outcome, Outcome::Failed(Failure::Storage(_))), "{protocol}: {:?}", done.outcome);
+        assert_eq!(done.session.to_bytes(), before, "{protocol}");
+    }
+}
+
 /// Those of one key and those of others: each goes on when its own is there.
 #[test]
 fn nobody_waits_for_what_another_one_needs() {

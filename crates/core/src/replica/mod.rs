@@ -9,7 +9,7 @@
 //! 4. [`PartitionServer::poll_flush`] is called after each round; a job it returns is run, on any thread, and its result handed to
 //!    [`PartitionServer::end_flush`].
 //!    [`PartitionServer::begin_read`] and [`PartitionServer::end_read`] likewise, until there is no job.
-//! 5. A reply whose [`Execution::Done`] names a position leaves when [`PartitionServer::durable`] has reached it; if [`PartitionServer::is_lost`] says so first, whether it was done is not known.
+//! 5. A reply whose [`Execution::Done`] names a position leaves when [`PartitionServer::durable`] has reached it; if [`PartitionServer::is_lost`] says so first, whether it was done is not known, and the session goes back to what it was before.
 //! 6. Frames in the outbox are sent to the same keyspace's server there, in order; they may be lost, not altered.
 //! 7. [`PartitionServer::connected`] is called when a connection to another data center has been made anew.
 

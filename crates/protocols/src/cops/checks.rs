@@ -32,6 +32,8 @@ pub(super) struct Checks {
     missing: BTreeMap<At, BTreeSet<VersionId>>,
     /// Per version here that others depend on, the partitions that have asked for it and have not been answered.
     askers: BTreeMap<VersionId, BTreeSet<PartitionId>>,
+    /// Versions that are here, from elsewhere, and newer than what is stable of every data center.
+    arrived: BTreeSet<VersionId>,
     /// Versions up to here, found at the start, of which the store could not say what they depend on: hidden until they are stable.
     unknown: TimestampVector,
     /// Checks sent.
@@ -77,9 +79,15 @@ impl Cops {
         id.origin == self.place.dc() || known && !self.checks.hidden.contains_key(&id) || self.planted.is("remote-version-visible-at-once")
     }
 
-    /// Whether the version `id` of this partition, or what superseded it on the way, has arrived and is shown.
+    /// Whether the version `id` of this partition has arrived and is shown, or all that it depends on is here anyway: it may have been superseded and collected. That its link has passed it says nothing: it may be of a
+    /// write that was lost, and then nobody has seen to its past.
     fn has(&self, id: VersionId) -> bool {
-        id.origin == self.place.dc() || id.written <= self.received.get(id.origin) && self.is_shown(id)
+        id.origin == self.place.dc() || id.written <= self.least_stable() || self.checks.arrived.contains(&id) && self.is_shown(id)
+    }
+
+    /// Version `id` from elsewhere is here.
+    pub(super) fn arrives(&mut self, id: VersionId) {
+        self.checks.arrived.insert(id);
     }
 
     fn covers(&self, floor: &TimestampVector) -> bool {
@@ -149,8 +157,8 @@ impl Cops {
         self.answer(step, answers);
     }
 
-    /// Everything up to a new place has arrived: what was asked for and superseded on the way will not come by itself.
-    pub(super) fn on_arrived<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+    /// More is stable: what was asked for here and was lost, or superseded on the way, will not come by itself.
+    fn on_arrived<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
         let own = self.own();
         let missing = self.checks.missing.range((own, VersionId::default())..).take_while(|((at, _), _)| *at == own);
         let arrived: Vec<VersionId> = missing.map(|((_, id), _)| *id).filter(|id| self.has(*id)).collect();
@@ -192,7 +200,10 @@ impl Cops {
         };
         let shown: Vec<VersionId> = self.checks.hidden.iter().filter(|(_, hidden)| is_shown(hidden)).map(|(id, _)| *id).collect();
         shown.iter().for_each(|id| drop(self.checks.hidden.remove(id)));
+        let least = self.least_stable();
+        self.checks.arrived.retain(|id| id.written > least);
         self.on_checked(step, self.own(), shown);
+        self.on_arrived(step);
         self.serve_held(step);
     }
 
@@ -228,6 +239,7 @@ impl Cops {
                 let Ok((portion, _)) = step.store.held_updates(dc, after, PORTION_BYTES) else { return };
                 let Some(last) = portion.last() else { break };
                 after = last.id.written;
+                self.checks.arrived.extend(portion.iter().map(|update| update.id));
                 metas.extend(portion.into_iter().filter(|update| !self.covers(&past_of(&update.meta))).map(|update| (update.id, update.meta)));
             }
         }

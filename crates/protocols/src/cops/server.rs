@@ -361,6 +361,7 @@ impl Protocol for Cops {
         self.hide(step, update.id, &update.meta);
         self.received.raise(from, update.id.written);
         let id = update.id;
+        self.arrives(id);
         step.write(update);
         if !self.is_shown(id) {
             return;
@@ -368,10 +369,8 @@ impl Protocol for Cops {
         self.on_checked(step, self.place.server.partition, vec![id]);
     }
 
-    fn on_heartbeat<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
-        if self.received.raise(from, at) {
-            self.on_arrived(step);
-        }
+    fn on_heartbeat<S: Store<Meta>>(&mut self, _: &mut Step<'_, Self, S>, from: DcId, at: Timestamp) {
+        self.received.raise(from, at);
     }
 
     fn on_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, timer: u8) {

@@ -99,6 +99,30 @@ fn only_the_nearest_dependencies_are_checked() {
     assert_eq!(desk.get(1, &mut desk.session(), &keys[5]).as_deref(), Some("v"));
 }
 
+/// A session can know of a write that was lost: its link passes that without bringing it, and says nothing of what it depended on.
+#[test]
+fn a_dependency_that_was_lost_does_not_stand_for_its_past() {
+    let (lost, after, photo) = (key("lost", 0, 2), key("after", 0, 2), key("photo", 1, 2));
+    let photographed = || {
+        let mut desk = Desk::new("cops", "", 2, 2);
+        desk.pass(SLOW, everything);
+        let mut writer = desk.session();
+        desk.put(0, &mut writer, &photo, "beach");
+        (desk, writer)
+    };
+    // What one world has done and the other has not.
+    let (mut forgotten, mut writer) = photographed();
+    forgotten.put(0, &mut writer, &lost, "of which nobody else knows");
+    let (mut desk, _) = photographed();
+    desk.put(0, &mut writer, &after, "seen the beach");
+    assert_eq!(client(&writer).context.len(), 3);
+    desk.pass(2 * SLOW, cut(&[1]));
+    assert_eq!(desk.get(1, &mut desk.session(), &after), None);
+    desk.pass(2 * SLOW, everything);
+    assert_eq!(desk.get(1, &mut desk.session(), &photo).as_deref(), Some("beach"));
+    assert_eq!(desk.get(1, &mut desk.session(), &after).as_deref(), Some("seen the beach"));
+}
+
 /// A check or an answer that is lost is made up for; the stable vector, which would do it too, stands still meanwhile.
 #[test]
 fn a_lost_check_is_asked_again() {

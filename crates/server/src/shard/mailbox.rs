@@ -63,6 +63,10 @@ pub(crate) struct Sequence {
     pub(crate) outcomes: Vec<(Option<ReplicaIndex>, Outcome)>,
     /// Up to where replicas must be durable before anything of it is told.
     pub(crate) waits: Waits,
+    /// Which operation was the first that was done and had to wait, and the session before it: of what is lost it must not know.
+    pub(super) before: Option<(usize, Session)>,
+    /// What some replica has done of it is lost.
+    pub(super) distrusted: bool,
     pub(crate) answer: Answer,
     /// When it was given to the shard, in microseconds of the monotonic clock; 0: it did not have to wait for it.
     given_us: u64,
@@ -92,7 +96,18 @@ impl Sequence {
 
     /// Several, in order.
     pub(crate) fn new(keyspace: KeyspaceId, operations: VecDeque<(PartitionId, Operation)>, answer: Answer) -> Sequence {
-        Sequence { keyspace, operations, outcomes: Vec::new(), waits: Waits::new(), answer, given_us: 0, ticket: 0, noted: false }
+        Sequence {
+            keyspace,
+            operations,
+            outcomes: Vec::new(),
+            waits: Waits::new(),
+            before: None,
+            distrusted: false,
+            answer,
+            given_us: 0,
+            ticket: 0,
+            noted: false,
+        }
     }
 
     /// It is given to a shard now, and may wait in its mailbox.

@@ -407,10 +407,14 @@ impl Shard {
                 sequence.outcomes.push((None, outcome));
                 continue;
             };
+            let before = sequence.before.is_none().then(|| session.clone());
             match self.execute(now, replica, operation, &mut session) {
                 Execution::Done { outcome, after } => {
                     sequence.outcomes.push((Some(replica), outcome));
                     if after > Position(0) {
+                        if let Some(before) = before {
+                            sequence.before = Some((sequence.outcomes.len() - 1, before));
+                        }
                         add_wait(&mut sequence.waits, replica, after);
                     }
                 }

@@ -119,12 +119,23 @@ fn lost() -> Outcome {
 impl Sequence {
     /// What `replica` has done of it is not to be told.
     fn distrust(&mut self, replica: ReplicaIndex) {
+        self.distrusted |= self.waits.iter().any(|(of, _)| *of == replica);
         for (by, outcome) in &mut self.outcomes {
             if *by == Some(replica) {
                 *outcome = lost();
             }
         }
         self.waits.retain(|(of, _)| *of != replica);
+    }
+
+    /// If something of it is lost, what came after rests on that, and so does the session: it is again what it was before.
+    fn forget(&mut self, session: &mut Session) {
+        if self.distrusted
+            && let Some((first, before)) = self.before.take()
+        {
+            self.outcomes[first..].iter_mut().for_each(|(_, outcome)| *outcome = lost());
+            *session = before;
+        }
     }
 }
 
@@ -152,10 +163,11 @@ impl Shard {
     }
 
     /// Of a sequence that is done, takes back what rests on servers that have failed since.
-    pub(super) fn take_back(&self, sequence: &mut Sequence) {
+    pub(super) fn take_back(&self, sequence: &mut Sequence, session: &mut Session) {
         while let Some((replica, _)) = sequence.waits.iter().copied().find(|(replica, after)| self.is_lost(*replica, *after)) {
             sequence.distrust(replica);
         }
+        sequence.forget(session);
     }
 
     /// Opens the stores whose time has come, each on a thread of its own: it may take long.
@@ -441,6 +453,10 @@ impl PartitionServer for Away {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::mailbox::Answer;
+    use rheostat_core::Timestamp;
+    use rheostat_core::ids::KeyspaceId;
+    use rheostat_protocols::causal::CausalClient;
 
     #[test]
     fn a_failed_servers_positions_are_never_reached_by_its_successor() {
@@ -473,5 +489,33 @@ mod tests {
         recovery.server = 0;
         recovery.fail(now_us);
         assert_eq!(recovery.due_us, None, "positions that could not be told apart");
+    }
+
+    /// A sequence of three operations of which `replica` 1 did the second, each of which the session knows of.
+    fn done_by_two() -> (Sequence, Session) {
+        let knows = |ms: u64| Session::new(CausalClient { arrived: Timestamp::new(ms, 0), ..CausalClient::default() });
+        let (answer, _) = tokio::sync::oneshot::channel();
+        let mut sequence = Sequence::new(KeyspaceId(0), VecDeque::new(), Answer::Task(answer));
+        for (done, replica) in [0, 1, 0].into_iter().enumerate() {
+            sequence.outcomes.push((Some(ReplicaIndex(replica)), Outcome::Count(done as u64)));
+            if done == 1 {
+                sequence.before = Some((done, knows(1)));
+                sequence.waits.push((ReplicaIndex(replica), Position(7)));
+            }
+        }
+        (sequence, knows(3))
+    }
+
+    #[test]
+    fn a_session_knows_nothing_of_what_is_lost_nor_of_what_rests_on_it() {
+        let told = |sequence: &Sequence| sequence.outcomes.iter().map(|(_, outcome)| matches!(outcome, Outcome::Count(_))).collect::<Vec<_>>();
+        let (mut sequence, mut session) = done_by_two();
+        sequence.distrust(ReplicaIndex(0));
+        sequence.forget(&mut session);
+        assert_eq!((session.newest().millis(), told(&sequence)), (3, vec![false, true, false]), "what had nothing to wait for is no part of it");
+        let (mut sequence, mut session) = done_by_two();
+        sequence.distrust(ReplicaIndex(1));
+        sequence.forget(&mut session);
+        assert_eq!((session.newest().millis(), told(&sequence)), (1, vec![true, false, false]));
     }
 }

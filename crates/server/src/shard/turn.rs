@@ -476,7 +476,7 @@ impl Shard {
     /// Answers to other shards and nodes. If a log could not be written, what they say may be lost: they are told of the failure instead.
     fn release_answers(&mut self, failed: bool) {
         let mut kept = Vec::new();
-        for (mut sequence, session) in std::mem::take(&mut self.held) {
+        for (mut sequence, mut session) in std::mem::take(&mut self.held) {
             if failed {
                 for (replica, outcome) in &mut sequence.outcomes {
                     if replica.is_some_and(|replica| self.replicas[replica.0 as usize].server.failed()) {
@@ -485,7 +485,7 @@ impl Shard {
                     }
                 }
             }
-            self.take_back(&mut sequence);
+            self.take_back(&mut sequence, &mut session);
             if sequence.waits.iter().any(|(replica, after)| *after > self.durable(*replica)) {
                 kept.push((sequence, session));
             } else {
