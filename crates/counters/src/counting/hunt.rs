@@ -380,8 +380,9 @@ impl Counting {
     /// Tries again an update that waits. Says why it still waits.
     fn retry(&mut self, now: Now, op: OpId, out: &mut Outbox) -> Option<(Scope, Stopped)> {
         let Parked { scope, changes, name, session, is_made, .. } = self.parked.get(&op)?;
-        let (scope, changes, mut session) = (*scope, changes.clone(), session.clone());
-        if let Some((key, name)) = name.clone().filter(|_| *is_made) {
+        let (scope, changes, mut session, is_made) = (*scope, changes.clone(), session.clone(), *is_made);
+        // Where a group writes it, an earlier attempt whose fate was not known can have been made while this one waited. The row that it goes on from has that in it by now, so no guard finds it.
+        if let Some((key, name)) = name.clone().filter(|_| is_made || self.is_grouped()) {
             match self.made_before(now, &key, name, &mut session) {
                 Ok(Some((outcome, after))) => {
                     self.parked.remove(&op);
@@ -391,7 +392,8 @@ impl Counting {
                     return None;
                 }
                 // Its record has expired meanwhile: nobody knows any more what it came to.
-                Ok(None) => return Some((scope, Stopped::Hidden)),
+                Ok(None) if is_made => return Some((scope, Stopped::Hidden)),
+                Ok(None) => {}
                 Err(stopped) => return Some((scope, stopped)),
             }
         }
