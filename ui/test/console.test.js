@@ -168,8 +168,11 @@ test('who presses a button while the page is drawn anew has clicked it', async (
   await hold('Resume', () => page.keyboard.down('Space'), () => page.keyboard.up('Space'));
   await button('Cut').waitFor();
   // Who thinks better of it lets go elsewhere, and the page is drawn as before.
-  const kept = await button('Cut').elementHandle();
-  await hold('Cut', () => page.mouse.down(), async () => {
+  let kept;
+  await hold('Cut', async () => {
+    await page.mouse.down();
+    kept = await button('Cut').elementHandle();
+  }, async () => {
     assert.ok(await kept.evaluate((one) => one.isConnected), 'it stands while it is pressed');
     await page.mouse.move(0, 0);
     await page.mouse.up();
@@ -186,18 +189,21 @@ test('what is selected, scrolled to or focused stays so while the page is drawn 
   const nodes = page.getByRole('region', { name: 'Nodes' });
   await nodes.waitFor();
   const left = () => nodes.evaluate((one) => one.scrollLeft);
-  await nodes.evaluate((one) => one.scrollTo({ left: 40 }));
-  await nodes.focus();
+  // What is done to one that is just replaced is done to nothing.
+  const done = (what, act, holds) => until(what, async () => { await act(); return holds(); });
+  const isFocused = (one) => one.evaluate((element) => element === document.activeElement);
+  await done('it is scrolled', () => nodes.evaluate((one) => one.scrollTo({ left: 40 })), async () => (await left()) === 40);
+  await done('it is focused', () => nodes.focus(), () => isFocused(nodes));
   await anew(page);
   assert.equal(await left(), 40);
-  assert.ok(await nodes.evaluate((one) => one === document.activeElement), 'who scrolls by the keyboard goes on');
+  assert.ok(await isFocused(nodes), 'who scrolls by the keyboard goes on');
   const link = nodes.getByRole('link').first();
   const name = await link.innerText();
-  await link.focus();
+  await done('it is focused', () => link.focus(), () => isFocused(link));
   await anew(page);
   assert.equal(await page.evaluate(() => document.activeElement.textContent), name);
+  await done('it is selected', () => link.evaluate((one) => getSelection().selectAllChildren(one)), async () => (await page.evaluate(() => String(getSelection()))) === name);
   const kept = await nodes.elementHandle();
-  await link.evaluate((one) => getSelection().selectAllChildren(one));
   await nextStatus(page);
   await nextStatus(page);
   assert.equal(await page.evaluate(() => String(getSelection())), name);

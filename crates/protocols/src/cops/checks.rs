@@ -17,6 +17,9 @@ const CHECK_AGAIN_US: u64 = 100_000;
 /// So many versions are asked for in one message; what is left is asked for when some of them are answered, or the next time.
 const MOST_AT_ONCE: usize = 1_000;
 
+/// So many versions that are not stable are known to be here, some 2 MB: more come only while a data center is away for long.
+const MOST_ARRIVED: usize = 65_536;
+
 /// Updates found at a start are read in portions of about so many bytes.
 const PORTION_BYTES: usize = 1 << 20;
 
@@ -32,8 +35,10 @@ pub(super) struct Checks {
     missing: BTreeMap<At, BTreeSet<VersionId>>,
     /// Per version here that others depend on, the partitions that have asked for it and have not been answered.
     askers: BTreeMap<VersionId, BTreeSet<PartitionId>>,
-    /// Versions that are here, from elsewhere, and newer than what is stable of every data center.
+    /// Versions that are here, from elsewhere, and newer than what is stable of every data center; the newest [`MOST_ARRIVED`].
     arrived: BTreeSet<VersionId>,
+    /// What is older than all of those was forgotten up to here, by data center: there, what the link has passed counts as here.
+    passed: TimestampVector,
     /// Versions up to here, found at the start, of which the store could not say what they depend on: hidden until they are stable.
     unknown: TimestampVector,
     /// Checks sent.
@@ -82,12 +87,19 @@ impl Cops {
     /// Whether the version `id` of this partition has arrived and is shown, or all that it depends on is here anyway: it may have been superseded and collected. That its link has passed it says nothing: it may be of a
     /// write that was lost, and then nobody has seen to its past.
     fn has(&self, id: VersionId) -> bool {
-        id.origin == self.place.dc() || id.written <= self.least_stable() || self.checks.arrived.contains(&id) && self.is_shown(id)
+        let Checks { arrived, passed, .. } = &self.checks;
+        let is_here = arrived.contains(&id) || id.written <= passed.get(id.origin);
+        id.origin == self.place.dc() || id.written <= self.least_stable() || is_here && self.is_shown(id)
     }
 
     /// Version `id` from elsewhere is here.
     pub(super) fn arrives(&mut self, id: VersionId) {
         self.checks.arrived.insert(id);
+        if self.checks.arrived.len() > MOST_ARRIVED
+            && let Some(oldest) = self.checks.arrived.pop_first()
+        {
+            self.checks.passed.raise(oldest.origin, oldest.written);
+        }
     }
 
     fn covers(&self, floor: &TimestampVector) -> bool {
@@ -201,7 +213,9 @@ impl Cops {
         let shown: Vec<VersionId> = self.checks.hidden.iter().filter(|(_, hidden)| is_shown(hidden)).map(|(id, _)| *id).collect();
         shown.iter().for_each(|id| drop(self.checks.hidden.remove(id)));
         let least = self.least_stable();
-        self.checks.arrived.retain(|id| id.written > least);
+        while self.checks.arrived.first().is_some_and(|id| id.written <= least) {
+            self.checks.arrived.pop_first();
+        }
         self.on_checked(step, self.own(), shown);
         self.on_arrived(step);
         self.serve_held(step);
@@ -239,7 +253,7 @@ impl Cops {
                 let Ok((portion, _)) = step.store.held_updates(dc, after, PORTION_BYTES) else { return };
                 let Some(last) = portion.last() else { break };
                 after = last.id.written;
-                self.checks.arrived.extend(portion.iter().map(|update| update.id));
+                portion.iter().for_each(|update| self.arrives(update.id));
                 metas.extend(portion.into_iter().filter(|update| !self.covers(&past_of(&update.meta))).map(|update| (update.id, update.meta)));
             }
         }
