@@ -21,9 +21,17 @@ export const h = (tag, properties, ...children) => fill(document.createElement(t
 /** An element of SVG, likewise. */
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
-/** The control that is pressed and not let go of yet, where a text begins that is selected, and what is to be put where they stand: a control that is replaced before is never clicked, a text never copied. */
-const inUse = { pressed: null, selected: null };
+/** The control that is pressed and not let go of yet: one that is replaced before is never clicked. */
+let pressed = null;
+
+/** What is to be put where something is pressed or selected, once that is over. */
 const late = new Map();
+
+/** Whether something in `element` is pressed, or text in it selected, which could not be copied any more. A page that takes another's place waits for neither. */
+function isInUse(element) {
+  const { isCollapsed, anchorNode } = getSelection();
+  return !element.matches('body, main') && [pressed, !isCollapsed && anchorNode].some((one) => one && element.contains(one));
+}
 
 function putLate() {
   const all = [...late];
@@ -31,11 +39,11 @@ function putLate() {
   all.forEach(([element, children]) => put(element, ...children));
 }
 
-const press = (target, controls) => { inUse.pressed = target.closest?.(controls) ?? null; };
+const press = (target, controls) => { pressed = target.closest?.(controls) ?? null; };
 
 function letGo() {
-  if (!inUse.pressed) return;
-  inUse.pressed = null;
+  if (!pressed) return;
+  pressed = null;
   // The click comes first, and what it puts is newer.
   setTimeout(putLate);
 }
@@ -44,11 +52,7 @@ addEventListener('pointerdown', (event) => press(event.target, 'button, a, summa
 addEventListener('keydown', (event) => { if (event.key === ' ') press(event.target, 'button, summary'); }, true);
 ['pointerup', 'pointercancel', 'keyup'].forEach((end) => addEventListener(end, letGo, true));
 addEventListener('blur', (event) => { if (event.target === window) letGo(); });
-document.addEventListener('selectionchange', () => {
-  const selection = getSelection();
-  inUse.selected = selection.isCollapsed ? null : selection.anchorNode;
-  if (!inUse.selected) putLate();
-});
+document.addEventListener('selectionchange', () => { if (getSelection().isCollapsed) putLate(); });
 
 /** What must be as it was when `element` holds something else: calling what this returns makes it so. */
 function keep(element) {
@@ -63,7 +67,7 @@ function keep(element) {
 
 /** Puts `children` in the place of what `element` holds, or once nothing in it is pressed or selected; the focus stays on what has the same `data-focus`, and tables stay scrolled. */
 export function put(element, ...children) {
-  if (Object.values(inUse).some((one) => one && element.contains(one))) {
+  if (isInUse(element)) {
     late.set(element, children);
     return;
   }

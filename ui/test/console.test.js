@@ -210,6 +210,11 @@ test('what is selected, scrolled to or focused stays so while the page is drawn 
   assert.ok(await kept.evaluate((one) => one.isConnected), 'what is selected stands');
   await page.evaluate(() => getSelection().removeAllRanges());
   await until('it is drawn anew', () => kept.evaluate((one) => !one.isConnected));
+  // Another page comes though: nobody is to look for what holds it back.
+  await done('it is selected', () => link.evaluate((one) => getSelection().selectAllChildren(one)), async () => (await page.evaluate(() => String(getSelection()))) === name);
+  await page.evaluate(() => { location.hash = '#monitors'; });
+  await page.getByText('Nothing is watched for').waitFor();
+  assert.equal(await nodes.count(), 0);
   await end();
 });
 
