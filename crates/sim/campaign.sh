@@ -5,12 +5,12 @@
 #     crates/sim/campaign.sh FOLDER                   what has been run, as a table
 #
 # The one that is under way is in crates/sim/campaign: docs/simulation.md says on which state. FOLDER/runs.tsv has a line for each chunk that ended; FOLDER/broken has what was printed of each one with a broken promise, plan and replay among it.
-# CHUNK (1000) seeds are run at a time, by JOBS (2) threads; LOADS (keys counters) names the loads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
+# FIRST (1) is the first seed. CHUNK (1000) seeds are run at a time, by JOBS (2) threads; LOADS (keys counters) names the loads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 3 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
 folder=$1 seeds=${2:-0} program=${3:-rheostat}
 runs=$folder/runs.tsv
-chunk=${CHUNK:-1000}
+chunk=${CHUNK:-1000} begin=${FIRST:-1}
 
 table() {
   echo "| protocol | load | seeds | virtual hours | events | operations of clients | seeds a second | broken promises |"
@@ -29,13 +29,13 @@ if [ "$seeds" = 0 ]; then
   table
   exit
 fi
-[[ $seeds =~ ^[1-9][0-9]*$ && $chunk =~ ^[1-9][0-9]*$ ]] || { echo "SEEDS and CHUNK are numbers above 0" >&2; exit 2; }
+[[ $seeds =~ ^[1-9][0-9]*$ && $chunk =~ ^[1-9][0-9]*$ && $begin =~ ^[1-9][0-9]*$ ]] || { echo "SEEDS, FIRST and CHUNK are numbers above 0" >&2; exit 2; }
 command -v "$program" > /dev/null || { echo "$program: no such program; cargo build --release makes target/release/rheostat" >&2; exit 2; }
 mkdir -p "$folder/broken"
 touch "$runs"
 ulimit -v $((${MEMORY_MB:-4000} * 1024))
 protocols=$("$program" protocols | awk '/^[a-z]+$/')
-for ((first = 1; first <= seeds; first += chunk)); do
+for ((first = begin; first < begin + seeds; first += chunk)); do
   for protocol in $protocols; do
     for load in ${LOADS:-keys counters}; do
       grep -q "^$protocol"$'\t'"$load"$'\t'"$first"$'\t' "$runs" && continue

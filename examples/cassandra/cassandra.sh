@@ -10,11 +10,12 @@
 # Several are one cluster of several data centers: CASSANDRA_PLACE is the name of this one's data center (datacenter1), CASSANDRA_HOST its address (127.0.0.1; 127.0.0.2 is another), and
 # CASSANDRA_SEED the folder of one that runs already.
 # CASSANDRA_WITH is the number of a process: when that has ended, Cassandra is killed, and FOLDER deleted.
-# Needs a JDK 17 (or 11) and Maven; exits with 77 where they are not there. CASSANDRA_HEAP is its memory (512M), CASSANDRA_START_SECONDS how long a start may take (120).
+# Needs a JDK 17 (or 11) and Maven; exits with 77 where they are not there. CASSANDRA_HEAP is its memory (512M), CASSANDRA_START_SECONDS how long a start may take (120);
+# with CASSANDRA_TIERS=1 it is compiled less well, and starts sooner.
 # It listens without passwords, so only on loopback. FOLDER/cassandra.yaml is what it was configured with, FOLDER/log what it said.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-usage() { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lacks() { echo "cassandra: not started, for want of $1" >&2; exit 77; }
 host=${CASSANDRA_HOST:-127.0.0.1}
 case $host in 127.*) ;; *) echo "cassandra: CASSANDRA_HOST is an address of loopback: 127.0.0.1" >&2; exit 2 ;; esac
@@ -26,14 +27,21 @@ case $command in
   *) usage ;;
 esac
 
-# The jars, in an order of their own; from Maven's folder, so that nothing is fetched twice.
+# The jars, in an order of their own; from Maven's folder, so that nothing is fetched twice. Which they are is kept there, too: Maven takes longer to say it than Cassandra's files to be found.
 classpath() {
   command -v java > /dev/null || lacks "Java 17"
   [[ $(java -version 2>&1) =~ version\ \"(11|17)[.\"] ]] || lacks "Java 17 or 11 (Cassandra 5.0 runs on no other)"
   command -v mvn > /dev/null || lacks "Maven"
-  local file=$1
-  [ -s "$file" ] || mvn -B -q -Dstyle.color=never -f "$here/pom.xml" dependency:build-classpath -Dmdep.outputFile="$file" > "$file.log" 2>&1 \
+  local file=$1 known
+  [ ! -s "$file" ] || return 0
+  known=${HOME:-/tmp}/.m2/rheostat-cassandra-$(cksum < "$here/pom.xml" | cut -d ' ' -f 1).classpath
+  if [ -s "$known" ] && (IFS=: && for jar in $(cat "$known"); do [ -s "$jar" ] || exit 1; done); then
+    cp "$known" "$file"
+    return
+  fi
+  mvn -B -q -Dstyle.color=never -f "$here/pom.xml" dependency:build-classpath -Dmdep.outputFile="$file" > "$file.log" 2>&1 \
     || { tail -n 5 "$file.log" >&2; lacks "what it needs from Maven Central"; }
+  cp "$file" "$known.$$" && mv "$known.$$" "$known"
 }
 
 # A process that is there and is not a zombie.

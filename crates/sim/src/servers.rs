@@ -166,7 +166,7 @@ impl World<'_> {
                         let times = if self.plan.has_replicas() { 2 } else { 1 };
                         let longest_us = times * self.plan.server_timeout_us.max(self.plan.counting.deadline_ms * 1000);
                         let deadline_us = self.now_us + within_us.map_or(longest_us, u64::from).min(longest_us) + ANSWER_US;
-                        self.servers[server].waiting.insert(op, Waiting { attempt, arrived_ms: now.physical_ms, deadline_us });
+                        self.servers[server].waiting.insert(op, Waiting { attempt, least_ms: now.physical_ms, deadline_us });
                         self.on_waiting(attempt);
                     }
                 }
@@ -226,14 +226,17 @@ impl World<'_> {
 
     /// What follows a round, from the third duty on: replies and frames leave, the disk is asked, the next tick is set.
     pub(crate) fn after_round(&mut self, server: ServerIndex, mut out: Outbox, answered: Answered) {
+        // What is old is judged when the answer is made, which may be in any round until it leaves: a clock that was set back meanwhile has taken back what it said before.
+        let physical_ms = self.servers[server].clock.read(self.now_us).physical_ms;
+        for waiting in self.servers[server].waiting.values_mut() {
+            waiting.least_ms = waiting.least_ms.min(physical_ms);
+        }
         for Done { op, outcome, session } in out.done.drain(..) {
             if let Some(awaited) = self.awaited.get_mut(&(server, op)) {
                 *awaited = Some(outcome);
-            } else if let Some(Waiting { attempt, arrived_ms, .. }) = self.servers[server].waiting.remove(&op) {
-                // What is old is judged when the answer is made: a clock that was set back meanwhile has taken back what it said before.
-                let arrived_ms = arrived_ms.min(self.servers[server].clock.read(self.now_us).physical_ms);
+            } else if let Some(Waiting { attempt, least_ms, .. }) = self.servers[server].waiting.remove(&op) {
                 // Another replica may have answered, by its own clock.
-                let arrived_ms = Some(arrived_ms).filter(|_| !self.plan.has_replicas());
+                let arrived_ms = Some(least_ms).filter(|_| !self.plan.has_replicas());
                 self.reply(server, Reply { attempt, server, arrived_ms, outcome, session });
             }
         }

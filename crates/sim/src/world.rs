@@ -157,8 +157,8 @@ pub(crate) struct Server {
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting {
     pub(crate) attempt: Attempt,
-    /// What the server's physical clock showed when it came.
-    pub(crate) arrived_ms: u64,
+    /// The least that the server's physical clock has shown since it came.
+    pub(crate) least_ms: u64,
     /// Until when it must be answered.
     pub(crate) deadline_us: u64,
 }
@@ -610,8 +610,11 @@ fn place_of(plan: &Plan, server: ServerId) -> Place {
     Place { server, data_centers: plan.data_centers, partitions: plan.partitions, first_partitions, replicas: plan.replicas }
 }
 
+/// [`ReplicaConfig::reserve_ms`] where what is reserved can be lost with a disk: so long as a plan's clients are there, which would else be refused all that they write.
+const RESERVED_AND_LOST_MS: u64 = 50;
+
 fn config_of(plan: &Plan, planted: Planted, place: Place, incarnation: u32) -> ReplicaConfig {
-    let id = place.server;
+    let (id, defaults) = (place.server, ReplicaConfig::new(place, KeyspaceId(0)));
     ReplicaConfig {
         durability: plan.durability,
         max_ahead_ms: plan.max_ahead_ms,
@@ -631,6 +634,7 @@ fn config_of(plan: &Plan, planted: Planted, place: Place, incarnation: u32) -> R
         .state(),
         planted,
         reserved: plan.reserved().collect(),
-        ..ReplicaConfig::new(place, KeyspaceId(0))
+        reserve_ms: if plan.loses_a_disk() { RESERVED_AND_LOST_MS } else { defaults.reserve_ms },
+        ..defaults
     }
 }

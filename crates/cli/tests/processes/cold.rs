@@ -15,7 +15,15 @@ const EACH: usize = 4;
 fn script(command: &str, folder: &Path) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cassandra/cassandra.sh");
     let with = std::process::id().to_string();
-    Command::new(script).arg(command).arg(folder).env("CASSANDRA_WITH", with).stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap()
+    Command::new(script)
+        .arg(command)
+        .arg(folder)
+        .env("CASSANDRA_WITH", with)
+        .env("CASSANDRA_TIERS", "1")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap()
 }
 
 fn value(key: usize) -> String {

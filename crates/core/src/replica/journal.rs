@@ -215,12 +215,12 @@ pub(crate) struct Journal<C> {
 }
 
 impl<C> Journal<C> {
-    pub(super) fn new(here: DcId, cut: C, saved: Saved, boot: Option<u64>, notches: Notches, tells_unseen: bool) -> Journal<C> {
+    pub(super) fn new(here: DcId, cut: C, saved: Saved, boot: Option<u64>, reserve_ms: u64, notches: Notches, tells_unseen: bool) -> Journal<C> {
         Journal {
             here,
             cut,
             everywhere: Timestamp::MAX,
-            reserved: Reserved::new(boot, saved.reservation),
+            reserved: Reserved::new(boot, reserve_ms, saved.reservation),
             saved,
             may_lose: false,
             failed: None,
@@ -483,7 +483,17 @@ mod tests {
     #[test]
     fn what_can_be_lost_is_remembered_within_bounds() {
         let at = |ms| Timestamp::new(ms, 0);
-        let journal = || Journal::new(DcId(0), crate::store::KeepAll, Saved::default(), None, Notches::new(0, crate::planted::Planted::NONE), false);
+        let journal = || {
+            Journal::new(
+                DcId(0),
+                crate::store::KeepAll,
+                Saved::default(),
+                None,
+                crate::replica::reservation::FIXED_MS,
+                Notches::new(0, crate::planted::Planted::NONE),
+                false,
+            )
+        };
         let mut once = journal();
         once.doubt(at(10), at(20));
         let said =

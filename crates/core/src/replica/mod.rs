@@ -146,6 +146,9 @@ pub struct ReplicaConfig {
     /// Names the run of the machine since which its monotonic clock counts, the same for every process of that run; `None` if the caller cannot tell. Without it, a killed process costs
     /// its clock up to a second instead of milliseconds.
     pub boot: Option<u64>,
+    /// How far ahead of the physical clock the timestamps are that a server may hand out before it notes more of them on its disk, in milliseconds; four times as far while nobody asks anything. A server that loses power begins
+    /// there, and one that loses its disk, and no longer knows where, writes nothing for so long.
+    pub reserve_ms: u64,
     /// The store is new and stands in the place of one that was lost: the other data centers are asked for what this server wrote, and in a group the server comes back as a new member. Of no effect once that is done.
     pub refill: bool,
     /// The data center has the place of one that was lost ([`PartitionServer::admit`]): with `refill`, it writes nothing before every other one says that it takes it.
@@ -187,6 +190,7 @@ impl ReplicaConfig {
             history_ms: 0,
             checkpoints: Checkpoints::NONE,
             boot: None,
+            reserve_ms: reservation::FIXED_MS,
             refill: false,
             joins: false,
             reserved: Vec::new(),
@@ -630,6 +634,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 protocol.cut(History::new(0, config.history_ms, config.checkpoints), &start.received),
                 saved,
                 config.boot,
+                config.reserve_ms,
                 // Where versions stand side by side, one answer is not newer than another.
                 Notches::new(if P::Cut::SIBLINGS { 0 } else { config.sample_every }, config.planted),
                 tells_unseen && config.place.data_centers > 1,

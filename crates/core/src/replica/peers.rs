@@ -209,7 +209,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Whether this server has lost what it had and gets it again in parts, so that it is no state that a reader may rely on, as of whatever time.
     pub(super) fn comes_in_parts(&self) -> bool {
         let planted = self.config.planted;
-        let refilling = self.peers.hold_back() && !planted.is("read-before-refilled");
+        let complete = self.peers.refilling.as_ref().is_some_and(Refilling::is_complete);
+        let refilling = self.peers.hold_back() && !complete && !planted.is("read-before-refilled");
         let early = self.config.joins && planted.is("joined-reads-before-it-is-filled");
         (refilling || self.peers.are_filling()) && !early
     }

@@ -5,9 +5,13 @@
 //!
 //! The servers of a data center that has the place of a lost one begin likewise, with what that one wrote ([`super::lost`]); they are filled before the others take anything that is written there.
 //!
+//! It had handed out timestamps that nobody knows any more, in versions that a client may remember, and how far they were ahead of its clock is lost with the disk. So it writes nothing before its clock is past all
+//! that its data center may have stamped ([`super::ReplicaConfig::reserve_ms`]), counted from its start. Readers do not wait for that.
+//!
 //! A data center that does not answer for long is passed over. It is asked on, and until it has answered the server may lack what the two of them had.
 
 use super::journal::Refilled;
+use super::reservation::farthest_ms;
 use super::{Outbox, Replica};
 use crate::failure::Failure;
 use crate::ids::Now;
@@ -21,14 +25,16 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 /// Data centers that have not answered for so long are not waited for, if another has; in microseconds.
 const PASSED_OVER_US: u64 = 30_000_000;
 
-/// How far a clock goes on that has handed out timestamps which nobody knows any more, in milliseconds.
+/// How far a clock goes on that has handed out timestamps which nobody knows any more, beyond what it may have been ahead, in milliseconds.
 const LOST_MS: u64 = 100;
 
 /// What is known of the others while own updates come back.
 pub(super) struct Refilling {
-    /// When it began, and when it was last asked, on the monotonic clock.
-    since_us: Option<u64>,
+    /// When it began, on both clocks, and when it was last asked, on the monotonic one.
+    since: Option<Now>,
     asked_us: Option<u64>,
+    /// Everything has come; the clock has yet to be past what was handed out before.
+    complete: bool,
     /// By data center, up to where it has this server's updates, if it has said so.
     holds: Vec<Option<Timestamp>>,
     /// In the place of a data center that was lost: by data center, up to where that one has written nothing, if it takes what is written here after that.
@@ -39,11 +45,16 @@ pub(super) struct Refilling {
 
 impl Refilling {
     pub(super) fn new(data_centers: usize, passed_over: bool) -> Refilling {
-        Refilling { since_us: None, asked_us: None, holds: vec![None; data_centers], opened: vec![None; data_centers], passed_over }
+        Refilling { since: None, asked_us: None, complete: false, holds: vec![None; data_centers], opened: vec![None; data_centers], passed_over }
     }
 
     pub(super) fn next_us(&self) -> u64 {
         self.asked_us.map_or(0, |asked_us| asked_us + WANTED_SPACING_US.0)
+    }
+
+    /// Whether nothing of what this server wrote is on its way here any more.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
     }
 
     /// A connection is new.
@@ -71,6 +82,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             true => {
                 "this data center has the place of one that was lost, and is filled from the others; it writes when every one of them has answered"
             }
+            false if self.peers.refilling.as_ref().is_some_and(|refilling| refilling.complete) => {
+                "this server has lost what it wrote, and has it again; it writes when its clock is past all that it may have stamped before, within half a minute of its start"
+            }
             false => {
                 "this server has lost what it wrote, and the other data centers are sending it back; it writes when every one of them has answered"
             }
@@ -85,7 +99,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if now.monotonic_us < refilling.next_us() {
             return;
         }
-        let since_us = *refilling.since_us.get_or_insert(now.monotonic_us);
+        let since_us = refilling.since.get_or_insert(now).monotonic_us;
         refilling.asked_us = Some(now.monotonic_us);
         let holds = refilling.holds.clone();
         let lack: Vec<DcId> = self.peers.living().map(|(dc, ..)| dc).filter(|dc| holds[dc.index()].is_none_or(|holds| holds > upto)).collect();
@@ -94,7 +108,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let late = !P::Cut::SIBLINGS && !self.config.joins && now.monotonic_us >= since_us + PASSED_OVER_US;
         let has_some = holds.iter().any(Option::is_some) && holds.iter().flatten().all(|holds| *holds <= upto);
         if lack.is_empty() || late && has_some {
-            self.end_refill(lack.is_empty(), out);
+            self.end_refill(now, lack.is_empty(), out);
         }
         lack.into_iter().for_each(|dc| self.ask_for_more_own(dc, out));
     }
@@ -152,19 +166,19 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let first = self.config.planted.is("refilled-by-the-first-answer");
         let all = |refilling: &Refilling| self.peers.living().all(|(dc, ..)| refilling.holds[dc.index()].is_some_and(|holds| holds <= upto));
         if first || self.peers.refilling.as_ref().is_some_and(all) {
-            self.end_refill(true, out);
+            self.end_refill(now, true, out);
         }
     }
 
     /// What there is of own updates has come, of every data center if `done`. Where they are those of a data center that was lost, the others are asked to take what is written here.
-    fn end_refill(&mut self, done: bool, out: &mut Outbox) {
+    fn end_refill(&mut self, now: Now, done: bool, out: &mut Outbox) {
         if !self.config.joins {
-            return self.go_on(done);
+            return self.go_on(now, done);
         }
         let Some(refilling) = &self.peers.refilling else { return };
         let closed: Vec<DcId> = self.peers.living().map(|(dc, ..)| dc).filter(|dc| refilling.opened[dc.index()].is_none()).collect();
         if closed.is_empty() {
-            return self.go_on(done);
+            return self.go_on(now, done);
         }
         out.frames.extend(closed.into_iter().map(|dc| (self.peer(dc), LinkFrame::<P::Meta>::Begins.to_bytes())));
     }
@@ -181,15 +195,26 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.clock.raise(upto);
         let Some(refilling) = &self.peers.refilling else { return };
         if first || self.peers.living().all(|(dc, ..)| refilling.opened[dc.index()].is_some()) {
-            self.go_on(true);
+            self.go_on(now, true);
         }
     }
 
     /// The server writes and sends again; `done` says whether every data center has answered.
-    fn go_on(&mut self, done: bool) {
+    fn go_on(&mut self, now: Now, done: bool) {
         let Some(mut refilled) = self.journal.saved.refilled else { return };
         if refilled.resumed.is_none() {
             // What was lost for good has had timestamps too, and whoever has seen them must not see them again.
+            // A place is free when the clocks of the others have passed that.
+            let ahead_ms = if self.config.joins { 0 } else { farthest_ms(self.config.reserve_ms) };
+            if let Some(refilling) = &mut self.peers.refilling {
+                let since = *refilling.since.get_or_insert(now);
+                refilling.complete = done;
+                if now.monotonic_us < since.monotonic_us + ahead_ms * 1000 {
+                    return;
+                }
+                // Wherever the clock was set meanwhile.
+                self.clock.raise(Timestamp::new(since.physical_ms + ahead_ms, 0));
+            }
             self.clock.raise(self.clock.last().plus_millis(LOST_MS));
             refilled.resumed = Some(self.clock.last());
             self.journal.doubt(refilled.upto, self.clock.last());

@@ -19,14 +19,16 @@ const STEP_MS: u64 = 2;
 /// A bound that moves higher than is needed any more is set lower this long after it was set, in milliseconds.
 const LOWER_AFTER_MS: u64 = 1_000;
 
-/// How far the fixed bound is ahead of the physical clock when it is set, in milliseconds: less than a machine needs to start. It is set anew when a fifth is left.
-const FIXED_MS: u64 = 5_000;
+/// How far the fixed bound is ahead of the physical clock when it is set, in milliseconds, if nobody says otherwise: less than a machine needs to start. It is set anew when a fifth is left.
+pub(super) const FIXED_MS: u64 = 5_000;
 
-/// The same while nobody asks anything: nobody writes then, so what a machine that loses its power stamps ahead is in the way of nobody before it runs again, and each renewal is a flush.
-const FIXED_QUIET_MS: u64 = 20_000;
+/// How often as far while nobody asks anything: nobody writes then, so what a machine that loses its power stamps ahead is in the way of nobody before it runs again, and each renewal is a flush.
+const QUIET_TIMES: u64 = 4;
 
-/// And how much of it is left when it is set anew, in milliseconds: more than passes between two rounds.
-const QUIET_LEFT_MS: u64 = 3_000;
+/// How far timestamps may be ahead of the clock that gave them at most, where bounds are `fixed_ms` ahead, in milliseconds.
+pub(super) const fn farthest_ms(fixed_ms: u64) -> u64 {
+    QUIET_TIMES * fixed_ms + MARGIN_MS
+}
 
 /// The same, if nothing moves: then a killed process costs as much.
 const FIXED_ALONE_MS: u64 = 1_000;
@@ -79,6 +81,8 @@ impl Wire for Reservation {
 /// The reservation on disk, and newer ones on their way there.
 pub(super) struct Reserved {
     boot: Option<u64>,
+    /// How far the fixed bound is ahead when it is set, in milliseconds.
+    fixed_ms: u64,
     newest: Reservation,
     on_disk: Reservation,
     in_flight: VecDeque<(Position, Reservation)>,
@@ -92,8 +96,8 @@ pub(super) struct Reserved {
 
 impl Reserved {
     /// What a restart finds, on a machine that runs since `boot`, if that can be told.
-    pub(super) fn new(boot: Option<u64>, on_disk: Reservation) -> Reserved {
-        Reserved { boot, newest: on_disk, on_disk, in_flight: VecDeque::new(), monotonic_ms: 0, set_at_ms: 0, quiet: false, fine: None }
+    pub(super) fn new(boot: Option<u64>, fixed_ms: u64, on_disk: Reservation) -> Reserved {
+        Reserved { boot, fixed_ms, newest: on_disk, on_disk, in_flight: VecDeque::new(), monotonic_ms: 0, set_at_ms: 0, quiet: false, fine: None }
     }
 
     /// At a start: no timestamp above this has been handed out. `trusting` takes the bound that moves for one of this machine's run, whatever it is of.
@@ -130,8 +134,9 @@ impl Reserved {
         let physical = Timestamp::new(now.physical_ms, 0);
         let needed = physical.plus_millis(MARGIN_MS).max(last.plus_millis(STEP_MS));
         let (fixed_ms, left_ms) = match self.boot {
-            Some(_) if self.quiet => (FIXED_QUIET_MS, QUIET_LEFT_MS),
-            Some(_) => (FIXED_MS, FIXED_MS / 5),
+            // What is left is more than passes between two rounds.
+            Some(_) if self.quiet => (QUIET_TIMES * self.fixed_ms, self.fixed_ms * 3 / 5),
+            Some(_) => (self.fixed_ms, self.fixed_ms / 5),
             None => (FIXED_ALONE_MS, FIXED_ALONE_MS / 5),
         };
         let ceiling = self.newest.ceiling(self.boot, self.monotonic_ms);
@@ -195,7 +200,7 @@ mod tests {
 
     /// A server whose clock has come to physical time, with its reservation on disk.
     fn reserved(boot: Option<u64>, now: Now) -> Reserved {
-        let mut reserved = Reserved::new(boot, Reservation::default());
+        let mut reserved = Reserved::new(boot, FIXED_MS, Reservation::default());
         assert!(reserved.renew(now, Timestamp::ZERO));
         reserved.appended(Position(1));
         reserved.on_durable(Position(1));
@@ -203,7 +208,7 @@ mod tests {
     }
 
     fn restart(of: &Reserved, boot: Option<u64>) -> Reserved {
-        Reserved::new(boot, Reservation::from_bytes(&of.on_disk.to_bytes()).unwrap())
+        Reserved::new(boot, FIXED_MS, Reservation::from_bytes(&of.on_disk.to_bytes()).unwrap())
     }
 
     #[test]
@@ -233,7 +238,7 @@ mod tests {
                 }
                 assert_eq!(clock.leaves_after(heartbeat), Some(Position(0)));
                 let lost_power = restart(&clock, Some(8)).floor(now, false);
-                assert!(heartbeat < lost_power && lost_power <= heartbeat.plus_millis(if quiet { FIXED_QUIET_MS } else { FIXED_MS }));
+                assert!(heartbeat < lost_power && lost_power <= heartbeat.plus_millis(if quiet { QUIET_TIMES * FIXED_MS } else { FIXED_MS }));
                 assert!(
                     restart(&clock, Some(7)).floor(now, false) <= heartbeat.plus_millis(2 * MARGIN_MS),
                     "a killed process costs what it ever does"
@@ -332,7 +337,7 @@ mod tests {
         assert_eq!(reserved.leaves_after(Timestamp::new(1_000_000 + MARGIN_MS, 0)), Some(Position(0)), "whichever is found");
         // A lower bound that a restart may find holds back too, though a higher one is on disk.
         reserved.on_durable(Position(2));
-        let mut lower = Reserved::new(Some(7), reserved.on_disk);
+        let mut lower = Reserved::new(Some(7), FIXED_MS, reserved.on_disk);
         lower.newest = Reservation::default();
         lower.in_flight.push_back((Position(3), Reservation { until: Timestamp::new(1_000_001, 0), moving: None }));
         assert_eq!(lower.leaves_after(far), None);

@@ -262,7 +262,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
 
     /// What may go from the chains, as of now.
     pub(super) fn cut(&self, now: Now) -> P::Cut {
-        let own = if self.peers.refilling.is_some() { self.refilled_upto() } else { self.clock.last() };
+        let comes = self.peers.refilling.as_ref().is_some_and(|refilling| !refilling.is_complete());
+        let own = if comes { self.refilled_upto() } else { self.clock.last() };
         let history_ms = self.config.history_ms;
         let kept_ms = if self.config.planted.is("history-half-as-long") { history_ms / 2 } else { history_ms };
         self.protocol.cut(self.history(now, kept_ms), &self.peers.received_durable(own))

@@ -46,6 +46,8 @@ pub fn begin(protocol: &str, options: &str, place: Place, change: impl FnOnce(&m
     config.durability = Durability::Memory;
     config.planted = Planted::NONE;
     config.seed = u64::from(place.server.dc.0) * 16 + u64::from(place.server.replica);
+    // So that one that has lost its disk writes soon.
+    config.reserve_ms = 25;
     change(&mut config);
     let (options, counters) = (toml::from_str(options).unwrap(), Options::default());
     Plan { protocol, options: &options, counters: &counters, config }.open_bare().unwrap()

@@ -16,6 +16,7 @@ mod notch;
 mod orion;
 mod past;
 mod quorum;
+mod refilled;
 mod replica;
 mod rollback;
 mod session;

@@ -24,7 +24,7 @@ impl World<'_> {
     }
 
     /// What the reply to a read says of its staleness is true: every write of another data center that was that old when the request came, by the clock of the server that
-    /// answered (as it is when it answers, if it was set back meanwhile), is reflected. A bound of 0 speaks of the moment, of which [`mod@checkers::linearizable`] asks more.
+    /// answered (the least that it showed until then, if it was set back meanwhile), is reflected. A bound of 0 speaks of the moment, of which [`mod@checkers::linearizable`] asks more.
     pub(super) fn check_staleness(
         &mut self,
         server: ServerIndex,

@@ -47,8 +47,6 @@ pub(super) fn lost_disks(plan: &mut Plan, horizon_us: u64, random: &mut Random) 
         }
         let server = ServerId::new(DcId(random.below(plan.data_centers.into()) as u8), partition);
         let from_us = horizon_us / 4 + random.below(horizon_us);
-        // A power loss puts a clock up to five seconds ahead; nobody puts in a new disk within that time.
-        plan.faults.retain(|fault| !matches!(fault.kind, FaultKind::PowerLoss { server: of, .. } if of == server));
         plan.faults.push(Fault { from_us, until_us: from_us + spread(random, 10_000, 1_000_000), kind: FaultKind::LostDisk { server } });
         // The others have different amounts of what it wrote.
         if plan.data_centers > 2 && random.chance(1, 2) {
