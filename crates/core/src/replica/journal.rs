@@ -39,11 +39,26 @@ pub(super) struct Saved {
     pub(super) logged: Timestamp,
     /// What was written here after the first and up to the second can be lost, since the machine lost its power or a disk; oldest first.
     pub(super) doubtful: Vec<(Timestamp, Timestamp)>,
+    /// Per data center that has lost what it had, or has the place of one that was lost: up to where it gets this server's updates from the chains; gone when it has them.
+    pub(super) from_chains: TimestampVector,
+    /// Data centers that have the place of a lost one, and which generation of them counts here since it was open.
+    pub(super) admitted: Vec<Admitted>,
     /// The protocol's own.
     pub(super) protocol: Option<Vec<u8>>,
 }
 
 impl Saved {
+    /// Which generation of `dc` counts here; 0 if none of those that have come later.
+    pub(super) fn admitted(&self, dc: DcId) -> u32 {
+        self.admitted.iter().find(|admitted| admitted.dc == dc).map_or(0, |admitted| admitted.generation)
+    }
+
+    /// Generation `generation` of `dc` counts here.
+    pub(super) fn admit(&mut self, dc: DcId, generation: u32) {
+        self.admitted.retain(|admitted| admitted.dc != dc);
+        self.admitted.push(Admitted { dc, generation });
+    }
+
     /// Every data center's updates up to `newest` have been applied.
     pub(super) fn raise_received(&mut self, newest: &[Timestamp]) {
         for (index, at) in newest.iter().enumerate() {
@@ -72,6 +87,15 @@ impl Refilled {
 
 wire_struct!(Refilled { upto, resumed, done });
 
+/// See [`Saved::admitted`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Admitted {
+    pub(super) dc: DcId,
+    pub(super) generation: u32,
+}
+
+wire_struct!(Admitted { dc, generation });
+
 /// Of so many stretches of time it is remembered that what was written then can be lost.
 const MOST_DOUBTFUL: usize = 16;
 
@@ -85,6 +109,7 @@ impl Wire for Saved {
         let plain = self.stops.iter().all(Stop::is_plain);
         // Without them, a server of the release before can read it.
         let form = match (plain, has_checkpoints) {
+            _ if self.from_chains != TimestampVector::new() || !self.admitted.is_empty() => 8,
             _ if self.logged > Timestamp::ZERO || !self.doubtful.is_empty() => 7,
             (true, false) => 4,
             (true, true) => 5,
@@ -111,6 +136,10 @@ impl Wire for Saved {
             self.logged.encode(out);
             self.doubtful.encode(out);
         }
+        if form >= 8 {
+            self.from_chains.encode(out);
+            self.admitted.encode(out);
+        }
         self.protocol.is_some().encode(out);
         out.extend_from_slice(self.protocol.as_deref().unwrap_or_default());
     }
@@ -121,7 +150,7 @@ impl Wire for Saved {
             NUMBERED => {
                 form = input.byte()?;
                 match form {
-                    1..=7 => Wire::decode(input)?,
+                    1..=8 => Wire::decode(input)?,
                     _ => return Err(WireError::Invalid("a state of a newer version of the software")),
                 }
             }
@@ -137,8 +166,24 @@ impl Wire for Saved {
         };
         let (checkpoints, checkpoints_from) = if form < 5 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let (logged, doubtful) = if form < 7 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        let (from_chains, admitted) = if form < 8 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
-        Ok(Saved { reservation, received, history_ms, whole_from, checkpoints, checkpoints_from, needs, refilled, stops, logged, doubtful, protocol })
+        Ok(Saved {
+            reservation,
+            received,
+            history_ms,
+            whole_from,
+            checkpoints,
+            checkpoints_from,
+            needs,
+            refilled,
+            stops,
+            logged,
+            doubtful,
+            from_chains,
+            admitted,
+            protocol,
+        })
     }
 }
 
@@ -469,6 +514,8 @@ mod tests {
             whole_from: at(3),
             needs: [(DcId(1), at(4))].into_iter().collect(),
             refilled: Some(Refilled { upto: at(2), resumed: Some(at(6)), done: false }),
+            from_chains: [(DcId(2), at(8))].into_iter().collect(),
+            admitted: vec![Admitted { dc: DcId(2), generation: 3 }],
             protocol: Some(vec![1, 2]),
             ..Saved::default()
         };

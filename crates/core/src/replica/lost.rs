@@ -92,7 +92,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.let_in(dc);
         } else if admission.generation == generation && open && !admission.open {
             admission.open = true;
+        } else {
+            return;
+        }
+        // Once: a server that starts again is told again, and knows how far that was.
+        if open && self.journal.saved.admitted(dc) < generation {
             self.sends_from_chains(dc);
+            self.journal.saved.admit(dc, generation);
+            self.keep_from_chains(dc);
         }
     }
 

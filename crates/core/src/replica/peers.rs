@@ -63,7 +63,8 @@ impl Peers {
             filling: saved.needs != TimestampVector::new(),
             refilling: None,
             remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
-            lost: vec![Default::default(); received.len()],
+            // What it was then is on disk by now.
+            lost: (0..received.len()).map(|index| (saved.from_chains.get(DcId(index as u8)), Position::default())).collect(),
             from_chains: vec![TimestampVector::new(); received.len()],
             holds: vec![TimestampVector::new(); received.len()],
             fates: vec![Fate::Member; usize::from(place.data_centers)],
@@ -292,6 +293,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 if sender.on_acknowledge(durable) {
                     self.check_replication(out);
                 }
+                if self.journal.saved.from_chains.get(from) <= durable {
+                    self.journal.saved.from_chains.set(from, Timestamp::ZERO);
+                }
             }
             LinkFrame::Message(_) => unreachable!("it was taken in above"),
             LinkFrame::Batch { after, through, updates } => {
@@ -400,6 +404,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if let Some((sender, _)) = self.peers.get(dc) {
             sender.forget();
         }
+        // A server that starts again goes on so. What is in its log again then can have been deleted, and that forgotten by who had it from everybody. Later ones are kept for it.
+        if self.journal.saved.from_chains.get(dc) == Timestamp::ZERO {
+            self.keep_from_chains(dc);
+        }
+    }
+
+    /// Over a restart, `dc` is sent from the chains what was written here up to now.
+    pub(super) fn keep_from_chains(&mut self, dc: DcId) {
+        self.journal.saved.from_chains.set(dc, self.clock.last());
+        self.journal.save(&mut self.store);
     }
 
     /// What is needed may have come, and be visible: what has replaced what does not come must be seen in its place. Where a data center is out of reach, it may never be.

@@ -5,12 +5,18 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Place, ServerId};
-use rheostat_core::link::BATCH_BYTES;
+use rheostat_core::link::{BATCH_BYTES, LinkFrame};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, ReplicaConfig};
 use rheostat_core::session::Session;
+use rheostat_core::store::{Recovered, Store};
 use rheostat_core::version::{Item, Key};
+use rheostat_core::wire::Wire;
+use rheostat_protocols::eventual::{Eventual, EventualOptions};
+use rheostat_stack::{AnyStore, Driver, Inner};
+use rheostat_storage::MemoryStore;
+use std::any::Any;
 
 /// What its peers still hold comes in parts that lack what newer versions have replaced: here y, which depends on the first x, before the second x.
 #[test]
@@ -188,6 +194,80 @@ fn what_was_deleted_and_forgotten_does_not_come_back_with_another_data_center() 
         desk.pass(5_000, |_, _| true);
         for dc in 0..4 {
             assert_eq!(desk.get(dc, &mut desk.session(), &x), None, "written by {writer}, in data center {dc}");
+        }
+    }
+}
+
+/// The same, where who wrote it starts again when the other one may begin (or just before), and then has in its log what it would not have sent before.
+#[test]
+fn what_was_deleted_and_forgotten_does_not_come_back_from_a_server_that_started_again() {
+    let place = Place { server: server(0, 0), data_centers: 4, partitions: 1, first_partitions: 1, replicas: 1 };
+    let open = |store: MemoryStore<()>, recovered: Recovered| {
+        let config = ReplicaConfig::new(place, KeyspaceId(0));
+        Inner::<Eventual>::new(config, &EventualOptions::default(), Driver::Memory(Box::new(store)).into(), recovered).unwrap()
+    };
+    // Its disk is flushed now and then.
+    let pass = |desk: &mut Desk, ms: u64, wanted: &dyn Fn(ServerId, ServerId) -> bool| {
+        for _ in 0..ms / 10 {
+            desk.pass(10, wanted);
+            desk.with(server(0, 0), |replica, now, out| {
+                replica.write_through();
+                while let Some(job) = replica.poll_flush(now) {
+                    replica.end_flush(now, job.run(), out);
+                }
+            });
+        }
+    };
+    for told_before in [false, true] {
+        let mut desk = Desk::new("eventual", "", 4, 1);
+        desk.replicas.insert(server(0, 0), Box::new(open(MemoryStore::with_simulated_disk(), Recovered::default())));
+        desk.with(server(0, 0), |replica, now, out| replica.start(now, out));
+        let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
+        let without = |from: ServerId, to: ServerId| from.dc.0 != 3 && to.dc.0 != 3;
+        desk.put(3, &mut desk.session(), &z, "of the first");
+        pass(&mut desk, 300, &|_, _| true);
+        desk.under_way.clear();
+        pass(&mut desk, 100, &without);
+        let links = desk.replicas[&server(0, 0)].status(desk.now(server(0, 0))).links;
+        let end = links.into_iter().find(|link| link.dc == DcId(3)).map(|link| link.received_durable).unwrap();
+        (0..3).for_each(|dc| desk.with(server(dc, 0), |replica, now, out| replica.lose(now, DcId(3), Some(end), out)));
+        pass(&mut desk, 500, &without);
+        let admit = |desk: &mut Desk, dc: u8, open: bool| desk.with(server(dc, 0), |replica, now, out| replica.admit(now, DcId(3), 1, open, out));
+        admit(&mut desk, 0, false);
+        desk.put(0, &mut desk.session(), &x, "deleted");
+        pass(&mut desk, 500, &without);
+        desk.delete(2, &mut desk.session(), &x);
+        pass(&mut desk, 3_000, &without);
+        desk.put(2, &mut desk.session(), &y, "later");
+        pass(&mut desk, 3_000, &without);
+        (1..3).for_each(|dc| admit(&mut desk, dc, false));
+        desk.arrive("eventual", "", server(3, 0));
+        (1..3).for_each(|dc| admit(&mut desk, dc, true));
+        if told_before {
+            admit(&mut desk, 0, true);
+        }
+        // The other one has asked for what it wrote, and has that. What is new of this server is under way when it stops.
+        for _ in 0..50 {
+            pass(&mut desk, 10, &|from, to| from.dc.0 != 0 || to.dc.0 != 3);
+            for (_, to, frame) in std::mem::take(&mut desk.under_way) {
+                if matches!(LinkFrame::<()>::from_bytes(&frame), Ok(LinkFrame::Passed { .. } | LinkFrame::Opened { .. })) {
+                    desk.with(to, |replica, now, out| replica.receive(now, server(0, 0), &frame, out));
+                }
+            }
+        }
+        let stopped: Box<dyn Any> = desk.replicas.remove(&server(0, 0)).unwrap();
+        let stopped = stopped.downcast::<Inner<Eventual>>().unwrap();
+        let AnyStore::Memory(store) = stopped.store() else { unreachable!("it was made over a store in memory") };
+        let (store, recovered) = store.crash_image_at(store.end());
+        desk.replicas.insert(server(0, 0), Box::new(open(store, recovered)));
+        desk.under_way.clear();
+        desk.with(server(0, 0), |replica, now, out| replica.start(now, out));
+        admit(&mut desk, 0, true);
+        pass(&mut desk, 20_000, &|_, _| true);
+        for dc in 0..4 {
+            let found = [&x, &y, &z].map(|key| desk.get(dc, &mut desk.session(), key));
+            let expected = [None, Some("later".to_owned()), Some("of the first".to_owned())];
+            assert_eq!(found, expected, "told before {told_before}, in data center {dc}");
         }
     }
 }
