@@ -201,6 +201,9 @@ async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -
     }
 }
 
+/// Of a server that has begun with nothing, or with less than it had.
+const FILLING: &str = "it has lost what it had: the other data centers are sending it again, or it has everything and waits, for 20 s from its start, until its clock is past what it may have stamped before";
+
 /// Of a member of a group that has been replaced.
 const REPLACED: &str = "another member was put in its place when its disk was taken for lost, and what is here is not the group's any more; start the node with the directory that replaced this one, or once with accept_lost_writes = true";
 
@@ -236,7 +239,7 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
             .or(shows("member_was_replaced", 1.0).then_some(REPLACED))
             .or(shows("member_is_nobody", 1.0).then_some(if comes { NOT_YET } else { NOBODY }))
             .or(shows("member_is_learner", 1.0).then_some(LEARNER))
-            .or(replica.status.filling.then_some("it has lost what it had, and the other data centers are sending it again"))
+            .or(replica.status.filling.then_some(FILLING))
             .or(shows("leader_known", 0.0).then_some("its group has no leader: a majority of its members is out of reach, or is choosing one"));
         if let Some(why) = why {
             let keyspace = router.keyspace(replica.keyspace).map_or("?", |keyspace| &keyspace.name);

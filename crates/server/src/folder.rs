@@ -17,6 +17,7 @@ use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// The format of the directory's layout.
 const FORMAT: u32 = 1;
@@ -445,8 +446,12 @@ pub(crate) fn check_stores(dir: &Path, stores: &[Configured], moved: &[String], 
     Ok(())
 }
 
-/// Notes the stores that are there now, and forgets those that the operator has taken out of both the directory and the configuration.
-pub(crate) fn note_stores(dir: &Path, stores: &[Configured]) -> Result<(), FolderError> {
+/// Notes the stores that are there now, and forgets those that the operator has taken out of both the directory and the configuration. A server can come, or go, while its node starts: one after the
+/// other says what is there, each by its own `stores` of then.
+pub(crate) fn note_stores(dir: &Path, stores: impl FnOnce() -> Vec<Configured>) -> Result<(), FolderError> {
+    static NOTING: Mutex<()> = Mutex::new(());
+    let _noting = NOTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let stores = stores();
     let path = dir.join(FILE);
     let io = |error| FolderError::Io(path.clone(), error);
     let text = std::fs::read_to_string(&path).map_err(io)?;
@@ -539,6 +544,31 @@ mod tests {
         let error = claim(&dir, &topology("c", "other")).unwrap_err().to_string();
         assert!(error.contains("node") && error.contains("other"), "{error}");
         assert!(matches!(claim(&dir, &topology("d", "n")), Err(FolderError::Foreign { entry: "cluster", .. })));
+    }
+
+    #[test]
+    fn stores_are_noted_by_whoever_comes_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("data");
+        claim(&dir, &topology("c", "n")).unwrap();
+        let place = "k/p0".to_owned();
+        drop(rheostat_storage::DiskStore::<()>::open(&dir.join(&place), rheostat_storage::DiskOptions::default()).unwrap());
+        let stores = || {
+            let folder = dir.join(&place);
+            vec![Configured { place: place.clone(), keyspace: "k".into(), folder, protocol: "causal", durability: Durability::Always }]
+        };
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                // Whether a store has come or gone, the file is written each time.
+                let (dir, stores) = (&dir, &stores);
+                scope.spawn(move || {
+                    (0..50).for_each(|round| note_stores(dir, || if (number + round) % 2 == 0 { stores() } else { Vec::new() }).unwrap())
+                });
+            }
+        });
+        note_stores(&dir, stores).unwrap();
+        let text = std::fs::read_to_string(dir.join(FILE)).unwrap();
+        assert_eq!(text.lines().filter_map(noted).map(|noted| noted.place).collect::<Vec<_>>(), ["k/p0"]);
     }
 
     #[test]

@@ -174,11 +174,11 @@ impl Node {
         }
         let placement = Placement::new(&topology, if config.shards == 0 { cores } else { config.shards });
         let shards = placement.shards();
-        let stores = config.data_dir.as_ref().map(|dir| (dir.clone(), folder::configured(dir, &topology, &placement, &keyspaces)));
-        if let Some((dir, stores)) = &stores {
+        if let Some(dir) = &config.data_dir {
+            let stores = folder::configured(dir, &topology, &placement, &keyspaces);
             let moved = folder::places(&seats.elsewhere(&topology), &keyspaces);
             let coming = folder::places(&seats.coming(&topology), &keyspaces);
-            folder::check_stores(dir, stores, &moved, &coming).map_err(StartError::Folder)?;
+            folder::check_stores(dir, &stores, &moved, &coming).map_err(StartError::Folder)?;
         }
         warn_of_thin_groups(&topology, &keyspaces);
         warnings(&config).into_iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -280,9 +280,7 @@ impl Node {
             node.shutdown().await;
             return Err(StartError::Partition(why));
         }
-        if let Some((dir, stores)) = &stores
-            && let Err(error) = folder::note_stores(dir, stores)
-        {
+        if let Err(error) = shared.try_note_stores() {
             node.shutdown().await;
             return Err(StartError::Folder(error));
         }

@@ -369,9 +369,14 @@ impl Shared {
     }
 
     /// Notes in the data directory which stores are there now.
+    pub(crate) fn try_note_stores(&self) -> Result<(), folder::FolderError> {
+        let Some(dir) = &self.config.data_dir else { return Ok(()) };
+        folder::note_stores(dir, || folder::configured(dir, &self.topology, &self.placement, &self.keyspaces))
+    }
+
+    /// The same; what goes wrong is said.
     pub(crate) fn note_stores(&self) {
-        let Some(dir) = &self.config.data_dir else { return };
-        if let Err(error) = folder::note_stores(dir, &folder::configured(dir, &self.topology, &self.placement, &self.keyspaces)) {
+        if let Err(error) = self.try_note_stores() {
             tracing::warn!(%error, "which stores are here could not be noted, and is at the next start");
         }
     }
