@@ -4,7 +4,7 @@
 #     crates/sim/campaign.sh FOLDER SEEDS [PROGRAM]   until each protocol has SEEDS seeds with counters and as many without
 #     crates/sim/campaign.sh FOLDER                   what has been run, as a table
 #
-# The one that is under way is in crates/sim/campaign: docs/simulation.md says on which state. FOLDER/runs.tsv has a line for each chunk that ended; FOLDER/broken has what was printed of each one with a broken promise, plan and replay among it.
+# One that is under way is in crates/sim/campaign: docs/simulation.md says on which state. FOLDER/runs.tsv has a line for each chunk that ended; FOLDER/broken has what was printed of each one with a broken promise, plan and replay among it.
 # FIRST (1) is the first seed. CHUNK (1000) seeds are run at a time, by JOBS (2) threads; LOADS (keys counters) names the loads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 3 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
