@@ -41,7 +41,8 @@ classpath() {
   fi
   mvn -B -q -Dstyle.color=never -f "$here/pom.xml" dependency:build-classpath -Dmdep.outputFile="$file" > "$file.log" 2>&1 \
     || { tail -n 5 "$file.log" >&2; lacks "what it needs from Maven Central"; }
-  cp "$file" "$known.$$" && mv "$known.$$" "$known"
+  # Where that cannot be kept, Maven is asked again.
+  { cp "$file" "$known.$$" && mv "$known.$$" "$known"; } 2> /dev/null || true
 }
 
 # A process that is there and is not a zombie.

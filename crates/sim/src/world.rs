@@ -610,7 +610,7 @@ fn place_of(plan: &Plan, server: ServerId) -> Place {
     Place { server, data_centers: plan.data_centers, partitions: plan.partitions, first_partitions, replicas: plan.replicas }
 }
 
-/// [`ReplicaConfig::reserve_ms`] where what is reserved can be lost with a disk: so long as a plan's clients are there, which would else be refused all that they write.
+/// [`ReplicaConfig::reserve_ms`] in plans that lose disks. A server that has lost its disk waits for 0.2 s with it; for 20 s, it would be longer than a plan has clients.
 const RESERVED_AND_LOST_MS: u64 = 50;
 
 fn config_of(plan: &Plan, planted: Planted, place: Place, incarnation: u32) -> ReplicaConfig {

@@ -39,8 +39,8 @@ pub(super) struct Saved {
     pub(super) logged: Timestamp,
     /// What was written here after the first and up to the second can be lost, since the machine lost its power or a disk; oldest first.
     pub(super) doubtful: Vec<(Timestamp, Timestamp)>,
-    /// Per data center that has lost what it had, or has the place of one that was lost: up to where it gets this server's updates from the chains; gone when it has them.
-    pub(super) from_chains: TimestampVector,
+    /// Per data center, up to where it has lost what it had of this server's updates, or never had it, in the place of one that was lost; gone when it has them.
+    pub(super) lost: TimestampVector,
     /// Data centers that have the place of a lost one, and which generation of them counts here since it was open.
     pub(super) admitted: Vec<Admitted>,
     /// The protocol's own.
@@ -109,7 +109,7 @@ impl Wire for Saved {
         let plain = self.stops.iter().all(Stop::is_plain);
         // Without them, a server of the release before can read it.
         let form = match (plain, has_checkpoints) {
-            _ if self.from_chains != TimestampVector::new() || !self.admitted.is_empty() => 8,
+            _ if self.lost != TimestampVector::new() || !self.admitted.is_empty() => 8,
             _ if self.logged > Timestamp::ZERO || !self.doubtful.is_empty() => 7,
             (true, false) => 4,
             (true, true) => 5,
@@ -137,7 +137,7 @@ impl Wire for Saved {
             self.doubtful.encode(out);
         }
         if form >= 8 {
-            self.from_chains.encode(out);
+            self.lost.encode(out);
             self.admitted.encode(out);
         }
         self.protocol.is_some().encode(out);
@@ -166,7 +166,7 @@ impl Wire for Saved {
         };
         let (checkpoints, checkpoints_from) = if form < 5 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let (logged, doubtful) = if form < 7 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
-        let (from_chains, admitted) = if form < 8 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        let (lost, admitted) = if form < 8 { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         let protocol = if bool::decode(input)? { Some(input.take(input.rest().len())?.to_vec()) } else { None };
         Ok(Saved {
             reservation,
@@ -180,7 +180,7 @@ impl Wire for Saved {
             stops,
             logged,
             doubtful,
-            from_chains,
+            lost,
             admitted,
             protocol,
         })
@@ -514,7 +514,7 @@ mod tests {
             whole_from: at(3),
             needs: [(DcId(1), at(4))].into_iter().collect(),
             refilled: Some(Refilled { upto: at(2), resumed: Some(at(6)), done: false }),
-            from_chains: [(DcId(2), at(8))].into_iter().collect(),
+            lost: [(DcId(2), at(8))].into_iter().collect(),
             admitted: vec![Admitted { dc: DcId(2), generation: 3 }],
             protocol: Some(vec![1, 2]),
             ..Saved::default()

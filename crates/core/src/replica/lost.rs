@@ -99,7 +99,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if open && self.journal.saved.admitted(dc) < generation {
             self.sends_from_chains(dc);
             self.journal.saved.admit(dc, generation);
-            self.keep_from_chains(dc);
+            self.keep_lost(dc);
         }
     }
 

@@ -64,7 +64,7 @@ impl Peers {
             refilling: None,
             remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
             // What it was then is on disk by now.
-            lost: (0..received.len()).map(|index| (saved.from_chains.get(DcId(index as u8)), Position::default())).collect(),
+            lost: (0..received.len()).map(|index| (saved.lost.get(DcId(index as u8)), Position::default())).collect(),
             from_chains: vec![TimestampVector::new(); received.len()],
             holds: vec![TimestampVector::new(); received.len()],
             fates: vec![Fate::Member; usize::from(place.data_centers)],
@@ -293,8 +293,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 if sender.on_acknowledge(durable) {
                     self.check_replication(out);
                 }
-                if self.journal.saved.from_chains.get(from) <= durable {
-                    self.journal.saved.from_chains.set(from, Timestamp::ZERO);
+                if self.journal.saved.lost.get(from) <= durable {
+                    self.journal.saved.lost.set(from, Timestamp::ZERO);
                 }
             }
             LinkFrame::Message(_) => unreachable!("it was taken in above"),
@@ -404,15 +404,15 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if let Some((sender, _)) = self.peers.get(dc) {
             sender.forget();
         }
-        // A server that starts again goes on so. What is in its log again then can have been deleted, and that forgotten by who had it from everybody. Later ones are kept for it.
-        if self.journal.saved.from_chains.get(dc) == Timestamp::ZERO {
-            self.keep_from_chains(dc);
+        // The first time is enough: deletions from then on are kept for it.
+        if self.journal.saved.lost.get(dc) == Timestamp::ZERO {
+            self.keep_lost(dc);
         }
     }
 
-    /// Over a restart, `dc` is sent from the chains what was written here up to now.
-    pub(super) fn keep_from_chains(&mut self, dc: DcId) {
-        self.journal.saved.from_chains.set(dc, self.clock.last());
+    /// Keeps that over a restart, up to now. After one, there can be in the log what was deleted, and of whose deletion `dc` hears from nobody.
+    pub(super) fn keep_lost(&mut self, dc: DcId) {
+        self.journal.saved.lost.set(dc, self.clock.last());
         self.journal.save(&mut self.store);
     }
 
