@@ -7,30 +7,23 @@ use rheostat_clock::DcId;
 use rheostat_core::dial::Dial;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, Place, ServerId};
 use rheostat_core::operation::Operation;
-use rheostat_core::protocol::Protocol;
 use rheostat_core::random::Random;
-use rheostat_core::replica::{Execution, Outbox, PartitionServer, Replica, ReplicaConfig};
-use rheostat_core::store::{Durability, Recovered};
+use rheostat_core::replica::{Execution, Outbox, PartitionServer, ReplicaConfig};
+use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
 use rheostat_protocols::registry;
-use rheostat_storage::MemoryStore;
+use rheostat_stack::Plan;
 use std::time::Instant;
 
 const KEYS: u64 = 100_000;
 const OPERATIONS: u64 = 300_000;
 const ROUNDS: usize = 5;
 
-struct Build(Place);
-
-impl registry::Visitor for Build {
-    type Output = Box<dyn PartitionServer>;
-
-    fn visit<P: Protocol>(self) -> Box<dyn PartitionServer> {
-        let mut config = ReplicaConfig::new(self.0, KeyspaceId(0));
-        config.durability = Durability::Memory;
-        let replica = Replica::<P, _>::new(config, &P::Options::default(), MemoryStore::new(), Recovered::default());
-        Box::new(replica.expect("default options are valid"))
-    }
+fn replica(protocol: &str, place: Place) -> Box<dyn PartitionServer> {
+    let mut config = ReplicaConfig::new(place, KeyspaceId(0));
+    config.durability = Durability::Memory;
+    let plan = Plan { protocol, options: &toml::Table::new(), counters: &rheostat_counters::Options::default(), config };
+    plan.open_bare().expect("default options are valid")
 }
 
 fn key(number: u64) -> Key {
@@ -48,7 +41,7 @@ fn main() {
     let mut rates: Vec<(Vec<f64>, Vec<f64>)> = vec![(Vec::new(), Vec::new()); names.len()];
     for _ in 0..ROUNDS {
         for (name, (puts, gets)) in names.iter().zip(&mut rates) {
-            let mut replica = registry::visit(name, Build(place)).expect("the registry knows its names");
+            let mut replica = replica(name, place);
             let mut out = Outbox::default();
             replica.start(reading(began), &mut out);
             let mut session = replica.new_session();

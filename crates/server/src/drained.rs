@@ -1,5 +1,5 @@
-//! What an operator has said of this node until it is taken back. It is drained: its servers hand over what they lead, and lead nothing. It is closed: it takes no writes, since its data center is being taken out of the cluster. Each is
-//! kept in the data directory, so a restart does not end it; a node without one forgets it.
+//! What an operator has said of this node until it is taken back. It is drained: its servers hand over what they lead, and lead nothing. It is closed: it takes no writes, since its data center is being taken out of the cluster, and hands over what it leads to
+//! other data centers where groups span them. Each is kept in the data directory, so a restart does not end it; a node without one forgets it.
 
 use crate::folder;
 use crate::shard::mailbox::Control;
@@ -70,7 +70,7 @@ impl Shared {
         let news = self.drained.set(drained).map_err(|error| format!("whether this node is drained could not be kept on its disk: {error}"))?;
         if news {
             tracing::warn!(drained, "an operator has {} this node", if drained { "drained" } else { "resumed" });
-            self.shards.iter().for_each(|shard| shard.control(Control::Drained));
+            self.shards.iter().for_each(|shard| shard.control(Control::Said));
         }
         Ok(news)
     }
@@ -80,7 +80,7 @@ impl Shared {
         let news = self.closed.set(closed).map_err(|error| format!("whether this node takes writes could not be kept on its disk: {error}"))?;
         if news {
             tracing::warn!(closed, "{}", if closed { TAKES_NO_WRITES } else { "this data center stays in the cluster, and takes writes again" });
-            self.shards.iter().for_each(|shard| shard.control(Control::Closed));
+            self.shards.iter().for_each(|shard| shard.control(Control::Said));
         }
         Ok(news)
     }

@@ -7,7 +7,7 @@
 //!
 //! `add` lets a data center in, in the place of a lost one or in one that was kept free: first every node is told of it; when all know, that it may begin. It begins by itself when it is filled.
 
-use super::{bits, is_group, status_of_all};
+use super::{bits, groups, is_group, status_of_all};
 use crate::Failure;
 use crate::connection::{Node, plain};
 use crate::date::span;
@@ -322,6 +322,12 @@ async fn take_out(arguments: &Remove, json: bool, topology: &v1::TopologyRespons
                 arguments.wait
             ));
         }
+        if let Some(led) = led_there(name, topology, nodes, begun + Duration::from_secs(arguments.wait)).await {
+            return Err(format!(
+                "after {} s {led} has no leader in another data center. {name} takes no writes, and nothing else has changed: say it again, or rheostat ctl dc remove {name} --cancel",
+                arguments.wait
+            ));
+        }
     }
     give_up(name, (true, arguments.wait), json, topology, &left).await?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -334,6 +340,19 @@ async fn take_out(arguments: &Remove, json: bool, topology: &v1::TopologyRespons
     );
     say!("Rights of counters with bounds that {name} held: rheostat ctl counter KEY --reclaim {name}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the groups that span data centers are led outside of `name`. Returns, in words, one that is not when `until` has come; none if all are.
+async fn led_there(name: &str, topology: &v1::TopologyResponse, nodes: &[Node], until: Instant) -> Option<String> {
+    loop {
+        let found = groups::groups(topology, &status_of_all(nodes).await);
+        let led_outside = |group: &groups::Group| group.leader.is_some_and(|(leader, _)| nodes[leader].info.data_center != name);
+        let (place, _) = found.iter().find(|((_, _, dc), group)| dc.is_empty() && !led_outside(group))?;
+        if Instant::now() >= until {
+            return Some(groups::words(place));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// Has every node refuse writes, or take them again.

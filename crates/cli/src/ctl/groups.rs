@@ -43,11 +43,12 @@ fn gauge(replica: &v1::Replica, name: &str) -> Option<f64> {
     replica.gauges.iter().find(|gauge| gauge.name == name).map(|gauge| gauge.value)
 }
 
-/// Why the server cannot lead, whatever the others of its group are; empty if it could.
-fn unable(status: &v1::StatusResponse, replica: &v1::Replica) -> String {
+/// Why the server cannot lead, whatever the others of its group are, which may span data centers; empty if it could.
+fn unable(status: &v1::StatusResponse, replica: &v1::Replica, everywhere: bool) -> String {
     let is = |name: &str| gauge(replica, name).is_some_and(|value| value > 0.0);
     match () {
         () if status.drained => "is drained".into(),
+        () if status.closed && everywhere => "is in a data center that leaves".into(),
         () if !replica.failed.is_empty() => "does not serve it".into(),
         () if is("member_is_nobody") || is("member_is_learner") || is("member_was_replaced") => "is no full member of the group".into(),
         () if !status.clock_distrusted.is_empty() => "does not believe its clock".into(),
@@ -70,7 +71,8 @@ pub(super) fn groups(topology: &v1::TopologyResponse, answers: &Answers) -> BTre
         let here = status.topology.as_ref().map_or(String::new(), |topology| topology.data_center.clone());
         for replica in &status.replicas {
             let Some(keyspace) = together(&replica.keyspace) else { continue };
-            let dc = if keyspace.span() == v1::Span::Everywhere { String::new() } else { here.clone() };
+            let everywhere = keyspace.span() == v1::Span::Everywhere;
+            let dc = if everywhere { String::new() } else { here.clone() };
             let place = (replica.keyspace.clone(), replica.partition, dc);
             let group = groups.entry(place.clone()).or_default();
             let term = gauge(replica, "term").unwrap_or(0.0) as u64;
@@ -78,7 +80,7 @@ pub(super) fn groups(topology: &v1::TopologyResponse, answers: &Answers) -> BTre
             if gauge(replica, "leader") == Some(1.0) && group.leader.is_none_or(|(_, other)| other < term) {
                 group.leader = Some((node, term));
             }
-            group.members.push(Member { node, unable: unable(status, replica) });
+            group.members.push(Member { node, unable: unable(status, replica, everywhere) });
             applied.insert((place, node), gauge(replica, "applied_index").unwrap_or(0.0));
         }
     }

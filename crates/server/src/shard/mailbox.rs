@@ -255,10 +255,8 @@ pub(crate) enum Control {
     Lost,
     /// Servers were moved.
     Seats,
-    /// The node is drained, or resumed.
-    Drained,
-    /// The node takes no writes any more, or takes them again.
-    Closed,
+    /// An operator has said of this node that it leads nothing or takes no writes, or has taken that back.
+    Said,
     /// The server of a partition that leads here is to hand over to this one.
     HandOver { keyspace: KeyspaceId, from: ServerId, to: ServerId, answer: oneshot::Sender<Result<(), String>> },
     /// Serve nothing any more, and say why.

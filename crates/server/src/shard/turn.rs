@@ -253,10 +253,11 @@ impl Shard {
         self.sort_outbox(replica);
     }
 
-    /// Tells a partition server whether the node is drained.
+    /// Tells a partition server whether it is to lead nothing: the node is drained, or its data center leaves and the group goes on in others.
     pub(super) fn tell_drained(&mut self, now: Now, replica: ReplicaIndex) {
         let slot = &mut self.replicas[replica.0 as usize];
-        slot.server.drain(now, self.shared.drained.is(), &mut self.outbox);
+        let leaves = self.shared.closed.is() && self.shared.keyspaces[usize::from(slot.keyspace.0)].can.agrees_everywhere();
+        slot.server.drain(now, leaves || self.shared.drained.is(), &mut self.outbox);
         slot.touched = true;
         self.sort_outbox(replica);
     }
@@ -296,8 +297,10 @@ impl Shard {
             Control::AskDetector { keyspace, server, home, whole } => self.ask_detector(now, keyspace, server, home, whole),
             Control::Lost => (0..self.replicas.len()).for_each(|index| self.tell_lost(now, ReplicaIndex(index as u32))),
             Control::Seats => self.take_seats(now),
-            Control::Closed => self.closed = self.shared.closed.is(),
-            Control::Drained => (0..self.replicas.len()).for_each(|index| self.tell_drained(now, ReplicaIndex(index as u32))),
+            Control::Said => {
+                self.closed = self.shared.closed.is();
+                (0..self.replicas.len()).for_each(|index| self.tell_drained(now, ReplicaIndex(index as u32)));
+            }
             Control::HandOver { keyspace, from, to, answer } => {
                 let asked = match self.find_member(keyspace, from) {
                     Some(replica) => {
