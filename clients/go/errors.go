@@ -106,6 +106,8 @@ func ofReply(err error) *Error {
 		made.Kind = ErrTimeout
 	case "CLUSTERDOWN":
 		made.Kind = ErrUnreachable
+	case "LOADING":
+		made.Kind, made.NothingSent = ErrUnreachable, true
 	case "NORIGHTS":
 		made.Kind = ErrNoRights
 		lack := &NoRights{text: rest}
@@ -130,6 +132,9 @@ func ofReply(err error) *Error {
 	}
 	return made
 }
+
+// opening says whether this is the answer of a node that opens its data after a restart. Such a node does nothing: it is as if no connection to it could be made.
+func opening(err error) bool { return redis.IsLoadingError(err) }
 
 // timedOut says whether a connection's error is that nothing came in time.
 func timedOut(err error) bool {

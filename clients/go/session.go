@@ -386,10 +386,11 @@ func (s *Session) try(ctx context.Context, cmds []redis.Cmder, writes, named, tr
 			err = ofReply(cmds[0].Err())
 		}
 		var failed *Error
+		nobody := unmade(err) || !sent && opening(err)
 		switch {
 		case err == nil:
 			return quality, nil
-		case errors.As(err, &failed):
+		case errors.As(err, &failed) && !nobody:
 			// The server's word.
 			passing := failed.Kind == ErrBusy || failed.Kind == ErrUnreachable
 			uncertain := failed.Kind == ErrUnreachable || failed.Kind == ErrTimeout
@@ -402,9 +403,13 @@ func (s *Session) try(ctx context.Context, cmds []redis.Cmder, writes, named, tr
 		case ctx.Err() != nil:
 			return quality, s.ended(givenUp(ctx, writes && (sent || doneAt >= 0)), named)
 		default:
-			failed = &Error{Kind: ErrUnreachable, Text: client.regions[at].name + ": " + err.Error(), NothingSent: doneAt < 0 && !(sent && writes), cause: err}
+			why := err.Error()
+			if failed != nil {
+				why = failed.Text
+			}
+			failed = &Error{Kind: ErrUnreachable, Text: client.regions[at].name + ": " + why, NothingSent: doneAt < 0 && !(sent && writes), cause: err}
 			switch {
-			case unmade(err):
+			case nobody:
 				client.regions[at].avoid(time.Now().Add(client.options.ReturnAfter))
 				passed[at] = true
 				if next := client.choose(passed); next >= 0 && doneAt < 0 {

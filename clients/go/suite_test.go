@@ -534,6 +534,52 @@ func Test_hung_node_is_passed_over(t *testing.T) {
 	holds(t, must(session.Put(ctx, k, "from eu", 0)).Origin == "eu")
 }
 
+func Test_opening_node_is_passed_over(t *testing.T) {
+	for _, greets := range []string{"", "AUTH CLIENT"} {
+		k, west, eu := key("opening"), newOpeningRedis(t, greets), connectTo(t, "eu").Session(keyspace)
+		holds(t, eu.Counter(k+"count").Create(ctx, bounds(0, 12)) == nil)
+		must(eu.Put(ctx, k, "there", 0))
+		operations := []func(*Session) (bool, error){
+			func(session *Session) (bool, error) {
+				version, err := session.Put(ctx, k+"put", "x", 0)
+				return version.Origin == "eu", err
+			},
+			func(session *Session) (bool, error) {
+				read, err := session.Get(ctx, k)
+				return string(read.Value) == "there", err
+			},
+			func(session *Session) (bool, error) {
+				value, err := session.Counter(k+"count").Add(ctx, -1)
+				return value < 12, err
+			},
+		}
+		once := Options{ReadRetries: -1}
+		for i, operation := range operations {
+			session := connect(t, once, atPort(west.port), at("eu")).Session(keyspace)
+			done, err := operation(session)
+			holds(t, err == nil && done, greets, i, err)
+			asked := west.asked.Load()
+			done, err = operation(session)
+			holds(t, err == nil && done && west.asked.Load() == asked, greets, i, err)
+		}
+		holds(t, must(Listen(ctx, connect(t, once, atPort(west.port), at("eu")), "")).Close() == nil)
+		alone := connect(t, once, atPort(west.port))
+		for _, failing := range append(operations, func(*Session) (bool, error) {
+			_, err := Listen(ctx, alone, "")
+			return false, err
+		}) {
+			_, err := failing(alone.Session(keyspace))
+			is(t, err, ErrUnreachable)
+			var failed *Error
+			holds(t, errors.As(err, &failed) && failed.NothingSent, err)
+			holds(t, strings.Contains(failed.Text, fmt.Sprint(west.port)) && strings.Contains(failed.Text, "opening its data"), err)
+		}
+		west.mutex.Lock()
+		holds(t, !west.commands["SET"], "the write was sent")
+		west.mutex.Unlock()
+	}
+}
+
 func Test_dead_node_is_a_clear_error(t *testing.T) {
 	address := unusedPort()
 	session := connect(t, Options{ReadRetries: 1}, atPort(address)).Session(keyspace)

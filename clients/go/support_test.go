@@ -223,14 +223,23 @@ func watch(name, expression string) {
 }
 
 // plainRedis speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first,
-// and refuses all after that.
+// and refuses all after that. One that is opening its data answers with LOADING to all but the commands that it greets.
 type plainRedis struct {
 	port     int
+	asked    atomic.Int64
 	mutex    sync.Mutex
 	commands map[string]bool
 }
 
 func newPlainRedis(t *testing.T) *plainRedis { return newTellingRedis(t, false, 0) }
+
+func newTellingRedis(t *testing.T, resp3 bool, alarms int) *plainRedis {
+	return newFakeRedis(t, resp3, alarms, nil)
+}
+
+func newOpeningRedis(t *testing.T, greets string) *plainRedis {
+	return newFakeRedis(t, false, 0, words(greets))
+}
 
 func alarm(number int) string {
 	var pairs strings.Builder
@@ -240,7 +249,7 @@ func alarm(number int) string {
 	return fmt.Sprintf(">2\r\n$7\r\nmonitor\r\n%%8\r\n%s$6\r\nnumber\r\n:%d\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n", &pairs, number)
 }
 
-func newTellingRedis(t *testing.T, resp3 bool, alarms int) *plainRedis {
+func newFakeRedis(t *testing.T, resp3 bool, alarms int, greets map[string]bool) *plainRedis {
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = listener.Close() })
 	p := &plainRedis{port: listener.Addr().(*net.TCPAddr).Port, commands: map[string]bool{}}
@@ -264,8 +273,11 @@ func newTellingRedis(t *testing.T, resp3 bool, alarms int) *plainRedis {
 					listened := p.commands["RHEO"] && alarms > 0
 					p.commands[name] = true
 					p.mutex.Unlock()
+					p.asked.Add(1)
 					answer := "+OK\r\n"
 					switch {
+					case greets != nil && !greets[name]:
+						answer = "-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n"
 					case name == "HELLO" && resp3:
 						answer = "%1\r\n$5\r\nproto\r\n:3\r\n"
 					case name == "RHEO" && listened:

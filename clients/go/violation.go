@@ -283,7 +283,7 @@ func (v *Violations) subscribe(ctx context.Context) (*region, *wire, error) {
 		}
 		passed[index] = true
 		switch {
-		case isReply(err):
+		case isReply(err) && !opening(err):
 			last = ofReply(err)
 			if !isPassing(last) {
 				return nil, nil, last
@@ -293,7 +293,11 @@ func (v *Violations) subscribe(ctx context.Context) (*region, *wire, error) {
 			last = &Error{Kind: ErrTimeout, Text: fmt.Sprintf("%s: %v", region.name, err), cause: err}
 		default:
 			region.avoid(time.Now().Add(v.client.options.ReturnAfter))
-			last = &Error{Kind: ErrUnreachable, Text: fmt.Sprintf("%s: %v", region.name, err), NothingSent: true, cause: err}
+			why := err.Error()
+			if opening(err) {
+				why = ofReply(err).Text
+			}
+			last = &Error{Kind: ErrUnreachable, Text: region.name + ": " + why, NothingSent: true, cause: err}
 		}
 	}
 }

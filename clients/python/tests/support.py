@@ -151,11 +151,14 @@ def _receive(connection: socket.socket) -> bytes:
 
 
 class PlainRedis:
-    """Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that."""
+    """Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that.
 
-    def __init__(self, *, resp3: bool = False, alarms: int = 0) -> None:
+    One that is opening its data answers with LOADING to all but the commands that it greets."""
+
+    def __init__(self, *, resp3: bool = False, alarms: int = 0, opening: bool = False, greets: tuple[str, ...] = ()) -> None:
         self.commands: list[str] = []
         self._resp3, self._alarms = resp3, alarms
+        self._opening, self._greets = opening, greets
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -176,7 +179,9 @@ class PlainRedis:
                 words.append(stream.read(length + 2)[:-2].decode())
             self.commands.append(words[0].upper())
             known = words[0].upper() in ("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING")
-            if words[0].upper() == "HELLO" and self._resp3:
+            if self._opening and words[0].upper() not in self._greets:
+                stream.write(b"-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n")
+            elif words[0].upper() == "HELLO" and self._resp3:
                 stream.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
             elif words[0].upper() in ("RHEO", "PING") and self.commands.count("RHEO") > (words[0].upper() == "RHEO") and self._alarms:
                 stream.write(b"-NOPERM no more\r\n" if words[0].upper() == "RHEO" else b"-NOAUTH Authentication required.\r\n")

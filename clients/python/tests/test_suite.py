@@ -480,6 +480,35 @@ def test_hung_node_is_passed_over(api: Sync) -> None:
     west.close()
 
 
+@pytest.mark.parametrize("greets", [(), ("AUTH", "CLIENT")], ids=["to everything", "to commands"])
+def test_opening_node_is_passed_over(api: Sync, greets: tuple[str, ...]) -> None:
+    k, west, eu = key("opening"), PlainRedis(opening=True, greets=greets), api.connect("eu").session(KEYSPACE)
+    eu.counter(k + "count").create(NewCounter(lower=0, initial=12))
+    eu.put(k, "there")
+    operations = (
+        lambda session: session.put(k + "put", "x").origin == "eu",
+        lambda session: session.get(k).value == b"there",
+        lambda session: session.counter(k + "count").add(-1) < 12,
+    )
+
+    def client(*others: str) -> Any:
+        return api.wrap(api.client([api.redis(west.port, protocol=2), *map(api.redis, others)], Options(read_retries=0)))
+
+    for operation in operations:
+        session = client("eu").session(KEYSPACE)
+        assert operation(session)
+        asked = len(west.commands)
+        assert operation(session) and len(west.commands) == asked
+    api.listen(client("eu")).close()
+    alone = client()
+    for failing in (*operations, lambda _: api.listen(alone)):
+        with pytest.raises(rheostat.Unreachable, match=f"{west.port}.*opening its data") as opening:
+            failing(alone.session(KEYSPACE))
+        assert opening.value.nothing_sent
+    assert "SET" not in west.commands
+    west.close()
+
+
 def test_dead_node_is_a_clear_error(api: Sync) -> None:
     port = unused_port()
     session = api.connect(port, options=Options(read_retries=1)).session(KEYSPACE)

@@ -94,6 +94,8 @@ export function ofReply(error: Error): RheostatError {
       return new Timeout(text, options);
     case "CLUSTERDOWN":
       return new Unreachable(text, false, options);
+    case "LOADING":
+      return new Unreachable(text, true, options);
     case "ERR":
     case "CROSSSLOT":
     case "EXECABORT":

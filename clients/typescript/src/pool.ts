@@ -23,8 +23,14 @@ export interface Command {
   readonly options?: unknown;
 }
 
-/** No connection can be made: nothing was sent. */
+/** No connection can be made, or the node opens its data: nothing was sent. */
 export class NoConnection extends Error {}
+
+/** What it means that a connection, or the session on it, is refused. A node that opens its data after a restart does nothing: it is as if no connection to it could be made. */
+export function refusalOf(reply: ErrorReply): errors.RheostatError | NoConnection {
+  const error = errors.ofReply(reply);
+  return error instanceof errors.Unreachable && error.nothingSent ? new NoConnection(error.message, { cause: reply }) : error;
+}
 
 /** The connection was lost, or nothing came in time. */
 export class Lost extends Error {
@@ -95,7 +101,7 @@ export class Pool {
       return made;
     } catch (error) {
       this.drop(made);
-      if (error instanceof ErrorReply) throw errors.ofReply(error);
+      if (error instanceof ErrorReply) throw refusalOf(error);
       throw new NoConnection(String(error));
     }
   }

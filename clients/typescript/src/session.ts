@@ -7,7 +7,7 @@ import { type Client, withCurrent } from "./client.js";
 import { Counter } from "./counter.js";
 import * as errors from "./errors.js";
 import { lend } from "./lend.js";
-import { type Command, Lost, NoConnection, type NodeRedis, type Word } from "./pool.js";
+import { type Command, Lost, NoConnection, type NodeRedis, refusalOf, type Word } from "./pool.js";
 import { type Bytes, type Condition, type Dial, type Many, type PutOptions, type Quality, type Read, type Scope, type Siblings, Version } from "./types.js";
 import { SESSION_HEADER } from "./web.js";
 
@@ -470,8 +470,8 @@ export class Session<C extends NodeRedis = NodeRedis> {
 }
 
 /** Why the server does not take the session, if it does not. */
-function refusal(replies: readonly unknown[]): errors.RheostatError | undefined {
-  const wrong = replies.filter((reply) => reply instanceof ErrorReply).map((reply) => errors.ofReply(reply));
+function refusal(replies: readonly unknown[]): errors.RheostatError | NoConnection | undefined {
+  const wrong = replies.filter((reply) => reply instanceof ErrorReply).map(refusalOf);
   return wrong.find((error) => error instanceof errors.NotRheostat) ?? wrong[0];
 }
 

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ErrorReply } from "@redis/client";
 import type { Client, Region } from "./client.js";
 import * as errors from "./errors.js";
-import { Lost, NoConnection } from "./pool.js";
+import { Lost, NoConnection, refusalOf } from "./pool.js";
 import { mapOf, numberOf, textOf } from "./session.js";
 import { Version } from "./types.js";
 import { Wire } from "./wire.js";
@@ -309,7 +309,7 @@ export class Violations implements AsyncIterable<Said> {
       this.#wire = wire;
     } catch (error) {
       if (!(error instanceof ErrorReply)) throw error;
-      const made = errors.ofReply(error);
+      const made = refusalOf(error);
       const unknown = made.name === "Refused" && /hello|noproto/i.test(error.message);
       throw unknown ? new errors.Refused(`the server does not speak RESP3, in which monitors are heard: ${made.message}`, { cause: error }) : made;
     }

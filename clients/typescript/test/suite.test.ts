@@ -449,6 +449,36 @@ test("hung_node_is_passed_over", async () => {
   assert.equal((await session.put(k, "from eu")).origin, "eu");
 });
 
+test("opening_node_is_passed_over", async () => {
+  for (const greets of [[], ["AUTH", "CLIENT"]]) {
+    const [k, west, eu] = [key("opening"), await plainRedis(false, 0, greets), connect("eu").session(KEYSPACE)];
+    await eu.counter(`${k}count`).create({ lower: 0, initial: 12 });
+    await eu.put(k, "there");
+    const operations: ((session: rheostat.Session<any>) => Promise<boolean>)[] = [
+      async (session) => (await session.put(`${k}put`, "x")).origin === "eu",
+      async (session) => text((await session.get(k)).value) === "there",
+      async (session) => (await session.counter(`${k}count`).add(-1)) < 12,
+    ];
+    const once = { readRetries: 0 };
+    for (const operation of operations) {
+      const session = connect([west.port, "eu"], once).session(KEYSPACE);
+      assert.ok(await operation(session));
+      const asked = west.commands.length;
+      assert.ok(await operation(session));
+      assert.equal(west.commands.length, asked);
+    }
+    (await rheostat.Violations.listen(connect([west.port, "eu"], once))).close();
+    const alone = connect(west.port, once);
+    for (const failing of [...operations, () => rheostat.Violations.listen(alone)]) {
+      await assert.rejects(failing(alone.session(KEYSPACE)), (error) => {
+        assert.ok(error instanceof rheostat.Unreachable && error.nothingSent, String(error));
+        return error.message.includes(String(west.port)) && error.message.includes("opening its data");
+      });
+    }
+    assert.ok(!west.commands.includes("SET"));
+  }
+});
+
 test("dead_node_is_a_clear_error", async () => {
   const address = await unusedPort();
   const session = connect(address, { readRetries: 1 }).session(KEYSPACE);

@@ -126,8 +126,11 @@ function alarm(number: number): string {
   return `>2\r\n$7\r\nmonitor\r\n%8\r\n${pairs}$6\r\nnumber\r\n:${number}\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n`;
 }
 
-/** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that. */
-export async function plainRedis(resp3 = false, alarms = 0) {
+/**
+ * Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that.
+ * One that is opening its data answers with LOADING to all but the commands that it greets.
+ */
+export async function plainRedis(resp3 = false, alarms = 0, greets?: string[]) {
   const told = { commands: [] as string[], port: 0 };
   const known = new Set(["SELECT", "SET", "GET", "CLIENT", "AUTH", "PING"]);
   const server = net.createServer((client) => {
@@ -142,7 +145,8 @@ export async function plainRedis(resp3 = false, alarms = 0) {
         input = lines.slice(2 * count + 1).join("\r\n");
         const listened = alarms > 0 && told.commands.includes("RHEO");
         told.commands.push(name);
-        if (name === "HELLO" && resp3) client.write("%1\r\n$5\r\nproto\r\n:3\r\n");
+        if (greets && !greets.includes(name)) client.write("-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n");
+        else if (name === "HELLO" && resp3) client.write("%1\r\n$5\r\nproto\r\n:3\r\n");
         else if (name === "RHEO" && listened) client.write("-NOPERM no more\r\n");
         else if (name === "PING" && listened) client.write("-NOAUTH Authentication required.\r\n");
         else if (name === "RHEO" && alarms) client.write(`+OK\r\n${Array.from({ length: alarms }, (_, number) => alarm(number)).join("")}`);

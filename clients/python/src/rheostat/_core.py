@@ -85,7 +85,7 @@ Steps = Generator[Step, Any, T]
 
 
 class NoConnection(Exception):
-    """No connection can be made. Nothing was sent."""
+    """No connection can be made, or the node opens its data. Nothing was sent."""
 
 
 class Lost(Exception):
@@ -94,6 +94,8 @@ class Lost(Exception):
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
         self.timed_out = isinstance(cause, (TimeoutError, redis.TimeoutError))
+        #: Whether the node has answered that it opens its data after a restart.
+        self.opening = isinstance(cause, redis.BusyLoadingError)
 
 
 class Regions:
@@ -248,11 +250,11 @@ class SessionCore:
                 before, after = self._around(region)
                 tail = [*commands, own("RHEO", "QUALITY"), own("RHEO", "SESSION", "GET"), *after]
                 if writes:
-                    yield from self._ready((yield Talk(before)), after)
+                    yield from self._ready((yield from self._ask(before)), after)
                     sent = True
                     replies = yield Talk(tail)
                 else:
-                    replies = yield Talk([*before, *tail])
+                    replies = yield from self._ask([*before, *tail])
                     yield from self._ready(replies[: len(before)], [])
                     replies = replies[len(before) :]
                 replies, error_of_one = yield from self._finish(replies, len(commands), region)
@@ -295,6 +297,15 @@ class SessionCore:
             yield Sleep(pause)
             if done_at is None:
                 region = self._regions.choose(passed) or 0
+
+    def _ask(self, commands: Sequence[Command]) -> Steps[Any]:
+        """The replies to what may be asked anywhere. A node that opens its data does nothing: it is as if no connection to it could be made."""
+        try:
+            return (yield Talk(commands))
+        except Lost as lost:
+            if lost.opening:
+                raise NoConnection(str(lost)) from lost
+            raise
 
     def _ready(self, replies: Sequence[Any], after: list[Command]) -> Steps[None]:
         """Sees that the connection is the session's, else raises."""

@@ -38,7 +38,7 @@ public final class Client {
     }
     this.options = options;
     this.regions = new ArrayList<>();
-    regions.forEach(pool -> this.regions.add(new Region(pool)));
+    regions.forEach(pool -> this.regions.add(new Region(pool, this.regions.size() + 1)));
     this.redis = new SessionJedis(this, Client::currentSession);
   }
 
@@ -109,17 +109,37 @@ public final class Client {
   static final class Region {
     final Pool<Connection> pool;
     volatile Long avoidedUntil;
+    private final int place;
     private volatile Integer database;
 
-    Region(Pool<Connection> pool) {
+    Region(Pool<Connection> pool, int place) {
       this.pool = pool;
+      this.place = place;
     }
 
-    /** No connection can be made: nothing was sent. */
+    /** No connection can be made, or the node opens its data: nothing was sent. */
     static final class NoConnection extends Exception {
       NoConnection(Throwable cause) {
-        super(cause.getMessage(), cause);
+        this(cause.getMessage(), cause);
       }
+
+      private NoConnection(String message, Throwable cause) {
+        super(message, cause);
+      }
+    }
+
+    /**
+     * What it means that a connection, or the session on it, is refused.
+     *
+     * @throws NoConnection the node opens its data after a restart. It does nothing: it is as if no connection to it could be made
+     */
+    RheostatException refusal(JedisDataException reply) throws NoConnection {
+      RheostatException error = RheostatException.ofReply(reply);
+      if (error instanceof RheostatException.Unreachable nobody && nobody.nothingSent()) {
+        // Jedis does not tell a pool's address.
+        throw new NoConnection("region " + place + ": " + error.getMessage(), error);
+      }
+      return error;
     }
 
     /** A connection for one operation, within a time unless the pool has one of its own. */
@@ -130,13 +150,13 @@ public final class Client {
       } catch (NoSuchElementException none) {
         throw new RheostatException.Busy("the pool has no connection left: " + none.getMessage(), none);
       } catch (JedisDataException error) {
-        throw RheostatException.ofReply(error);
+        throw refusal(error);
       } catch (InterruptedException interrupted) {
         Thread.currentThread().interrupt();
         throw new RheostatException.Busy("interrupted while it waited for a connection", interrupted);
       } catch (Exception error) {
         if (error.getCause() instanceof JedisDataException reply) {
-          throw RheostatException.ofReply(reply);
+          throw refusal(reply);
         }
         throw new NoConnection(error);
       }
@@ -151,11 +171,17 @@ public final class Client {
     }
 
     /** The keyspace that the pool's connections are in: asked once. Refuses a pool whose connections share one session by their name. */
-    int database(Connection connection) {
+    int database(Connection connection) throws NoConnection {
       Integer known = database;
       if (known == null) {
         int found = 0;
-        for (String field : Replies.text(connection.executeCommand(Command.of("CLIENT", "INFO").arguments())).split(" ")) {
+        Object info;
+        try {
+          info = connection.executeCommand(Command.of("CLIENT", "INFO").arguments());
+        } catch (JedisDataException error) {
+          throw refusal(error);
+        }
+        for (String field : Replies.text(info).split(" ")) {
           if (field.startsWith("db=")) {
             found = Integer.parseInt(field.substring(3).trim());
           } else if (field.startsWith("name=rheo:") && field.contains("session=")) {

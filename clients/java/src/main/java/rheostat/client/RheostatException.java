@@ -153,6 +153,8 @@ public abstract class RheostatException extends JedisDataException {
         return new Timeout(text, error);
       case "CLUSTERDOWN":
         return new Unreachable(text, false, error);
+      case "LOADING":
+        return new Unreachable(text, true, error);
       case "ERR", "CROSSSLOT", "EXECABORT", "NOPROTO", "WRONGTYPE":
         String lower = text.toLowerCase(java.util.Locale.ROOT);
         boolean unknown = lower.startsWith("unknown command 'rheo'") || lower.startsWith("unknown command `rheo`");

@@ -419,11 +419,11 @@ public final class Session {
         tail.addAll(after);
         List<Object> replies;
         if (writes) {
-          RheostatException wrong = refusal(talk(connection, before));
+          JedisDataException wrong = refusal(talk(connection, before));
           if (wrong != null) {
             talk(connection, after);
             clean = true;
-            throw wrong;
+            throw region.refusal(wrong);
           }
           sent = true;
           replies = talk(connection, tail);
@@ -431,10 +431,10 @@ public final class Session {
           before.addAll(tail);
           int ready = before.size() - tail.size();
           replies = talk(connection, before);
-          RheostatException wrong = refusal(replies.subList(0, ready));
+          JedisDataException wrong = refusal(replies.subList(0, ready));
           if (wrong != null) {
             clean = true;
-            throw wrong;
+            throw region.refusal(wrong);
           }
           replies = replies.subList(ready, replies.size());
         }
@@ -461,16 +461,15 @@ public final class Session {
     return connection.getMany(commands.size());
   }
 
-  /** Why the server does not take the session; null if it does. */
-  private static RheostatException refusal(List<Object> replies) {
-    RheostatException first = null;
+  /** The reply by which the server does not take the session; null if it does. */
+  private static JedisDataException refusal(List<Object> replies) {
+    JedisDataException first = null;
     for (Object reply : replies) {
       if (reply instanceof JedisDataException refused) {
-        RheostatException wrong = RheostatException.ofReply(refused);
-        if (wrong instanceof RheostatException.NotRheostat) {
-          return wrong;
+        if (RheostatException.ofReply(refused) instanceof RheostatException.NotRheostat) {
+          return refused;
         }
-        first = first == null ? wrong : first;
+        first = first == null ? refused : first;
       }
     }
     return first;

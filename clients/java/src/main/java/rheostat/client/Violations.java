@@ -293,7 +293,7 @@ public final class Violations implements AutoCloseable {
       if (!(error instanceof JedisDataException reply)) {
         throw new Client.Region.NoConnection(error);
       }
-      RheostatException made = RheostatException.ofReply(reply);
+      RheostatException made = region.refusal(reply);
       String said = String.valueOf(reply.getMessage()).toLowerCase(Locale.ROOT);
       if (made.getClass() == RheostatException.Refused.class && (said.contains("hello") || said.contains("noproto"))) {
         throw new RheostatException.Refused("the server does not speak RESP3, in which monitors are heard: " + made.getMessage(), error);

@@ -256,10 +256,14 @@ final class Cluster {
     return ">2\r\n$7\r\nmonitor\r\n%8\r\n" + pairs + "$6\r\nnumber\r\n:" + number + "\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n";
   }
 
-  /** Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that. */
+  /**
+   * Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that.
+   * One that is opening its data answers with LOADING to all but the commands that it greets.
+   */
   static final class PlainRedis implements Closeable {
     private static final Set<String> KNOWN = Set.of("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING");
     final Set<String> commands = ConcurrentHashMap.newKeySet();
+    final AtomicInteger asked = new AtomicInteger();
     private final ServerSocket listener = listen();
 
     PlainRedis() throws IOException {
@@ -267,6 +271,14 @@ final class Cluster {
     }
 
     PlainRedis(boolean resp3, int alarms) throws IOException {
+      this(resp3, alarms, null);
+    }
+
+    static PlainRedis opening(Set<String> greets) throws IOException {
+      return new PlainRedis(false, 0, greets);
+    }
+
+    private PlainRedis(boolean resp3, int alarms, Set<String> greets) throws IOException {
       accept(listener, client -> {
         BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream(), StandardCharsets.ISO_8859_1));
         OutputStream out = client.getOutputStream();
@@ -279,10 +291,13 @@ final class Cluster {
           String name = words.get(0).toUpperCase(java.util.Locale.ROOT);
           boolean listened = alarms > 0 && commands.contains("RHEO");
           commands.add(name);
+          asked.incrementAndGet();
           boolean info = words.size() > 1 && words.get(1).equals("INFO");
           String known = info ? "$4\r\ndb=0\r\n" : "+OK\r\n";
           String answer = KNOWN.contains(name) ? known : "-ERR unknown command '" + words.get(0) + "', with args beginning with: \r\n";
-          if (name.equals("HELLO") && resp3) {
+          if (greets != null && !greets.contains(name)) {
+            answer = "-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n";
+          } else if (name.equals("HELLO") && resp3) {
             answer = "%1\r\n$5\r\nproto\r\n:3\r\n";
           } else if (listened && (name.equals("RHEO") || name.equals("PING"))) {
             answer = name.equals("RHEO") ? "-NOPERM no more\r\n" : "-NOAUTH Authentication required.\r\n";

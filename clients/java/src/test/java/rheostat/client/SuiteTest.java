@@ -615,6 +615,40 @@ class SuiteTest {
   }
 
   @Test
+  void opening_node_is_passed_over() throws Exception {
+    // A new pool's first connection is asked for its keyspace before the operation, too.
+    for (Set<String> greets : List.of(Set.<String>of(), Set.of("AUTH"), Set.of("AUTH", "CLIENT"))) {
+      try (Cluster.PlainRedis west = Cluster.PlainRedis.opening(greets)) {
+        String k = key("opening");
+        Session eu = connect("eu").session(KEYSPACE);
+        eu.counter(k + "count").create(NewCounter.atLeast(0, 12));
+        eu.put(k, "there");
+        List<Predicate<Session>> operations = List.of(
+            session -> session.put(k + "put", "x").origin().equals("eu"),
+            session -> session.get(k).text().equals("there"),
+            session -> session.counter(k + "count").add(-1) < 12);
+        Options once = Options.DEFAULT.withReadRetries(0);
+        for (Predicate<Session> operation : operations) {
+          Session session = new Client(once, pool(west.port(), 8, PASSWORD, 20_000, null), pool("eu")).session(KEYSPACE);
+          assertTrue(operation.test(session));
+          int asked = west.asked.get();
+          assertTrue(operation.test(session));
+          assertEquals(asked, west.asked.get());
+        }
+        Violations.listen(new Client(once, pool(west.port(), 8, PASSWORD, 20_000, null), pool("eu")), "").close();
+        Client alone = new Client(once, pool(west.port(), 8, PASSWORD, 20_000, null));
+        List<Executable> failing = new ArrayList<>(List.of(() -> Violations.listen(alone, "")));
+        operations.forEach(operation -> failing.add(() -> operation.test(alone.session(KEYSPACE))));
+        for (Executable one : failing) {
+          RheostatException.Unreachable opening = assertThrows(RheostatException.Unreachable.class, one);
+          assertTrue(opening.nothingSent() && opening.getMessage().contains("opening its data"), opening.getMessage());
+        }
+        assertFalse(west.commands.contains("SET"));
+      }
+    }
+  }
+
+  @Test
   void dead_node_is_a_clear_error() throws Exception {
     int port = Cluster.unusedPort();
     Session session = new Client(Options.DEFAULT.withReadRetries(1), pool(port, 8, PASSWORD, 20_000, null)).session(KEYSPACE);
