@@ -1,7 +1,7 @@
 //! Counters: numbers that every data center can change at once, within bounds.
 
 use crate::error::Error;
-use crate::session::{Achieved, Achievement, Copies, Session, Tries, Version, quality};
+use crate::session::{Achieved, Achievement, Copies, Failed, Session, Tries, Version, quality};
 use crate::v1::counters_client::CountersClient;
 use crate::{Level, v1};
 use bytes::Bytes;
@@ -99,8 +99,8 @@ impl Session {
                 async move { counters.add(request).await }
             };
             match self.call(&first, &tries, add).await {
-                Err(error) if tries.again(&error).await => {}
-                result => break result?,
+                Err(failed) if tries.again(&failed.error).await => {}
+                sent => break self.told(sent)?,
             }
         };
         if reply.values.len() != additions.len() {
@@ -118,7 +118,7 @@ impl Session {
         key: &[u8],
         tries: &Tries,
         call: impl Fn(Counters, v1::Context) -> F,
-    ) -> Result<R, Error> {
+    ) -> Result<R, Failed> {
         self.send_by(&self.token, key, tries, |node, context| Ok(call(self.client.counters(node)?, context))).await
     }
 
@@ -129,10 +129,11 @@ impl Session {
         again: bool,
         call: impl Fn(Counters, v1::Context) -> F,
     ) -> Result<CounterView, Error> {
-        let mut tries = Tries::new(self.client.options());
+        let options = self.client.options();
+        let mut tries = if again { Tries::reading(options) } else { Tries::new(options) };
         let reply = loop {
             match self.call(key, &tries, &call).await {
-                Err(error) if again && tries.again(&error).await => {}
+                Err(failed) if again && tries.again(&failed.error).await => {}
                 result => break result?,
             }
         };

@@ -3,6 +3,7 @@
 use rheostat_core::counter::OutOfRights;
 use rheostat_proto::rights::details_in;
 use rheostat_proto::{REFUSED, REFUSED_SESSION, REFUSED_TOO_OLD};
+use std::error::Error as _;
 use std::fmt;
 use tonic::{Code, Status};
 
@@ -48,6 +49,8 @@ impl From<Status> for Error {
             _ => {}
         }
         match status.code() {
+            // The connection broke under the call: nobody has said this.
+            code if status.source().is_some() && !matches!(code, Code::DeadlineExceeded | Code::Cancelled) => Error::Unreachable(text),
             Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound | Code::OutOfRange | Code::Unimplemented => Error::Refused(text),
             Code::Unauthenticated => Error::Unauthenticated(text),
             Code::PermissionDenied => Error::Refused(text),
@@ -76,3 +79,17 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_breaks_under_a_call_is_no_answer_of_the_server() {
+        let broken = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::BrokenPipe)));
+        assert_eq!(broken.code(), Code::Unknown);
+        assert!(matches!(Error::from(broken), Error::Unreachable(_)));
+        assert!(matches!(Error::from(Status::unknown("it says so")), Error::Server(_)));
+        assert!(matches!(Error::from(Status::from_error(Box::new(tonic::TimeoutExpired(())))), Error::Timeout(_)));
+    }
+}

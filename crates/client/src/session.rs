@@ -7,6 +7,7 @@ use crate::v1::store_client::StoreClient;
 use crate::way::Way;
 use crate::{Client, Dial, GRACE, LOADING, Level, OPENING_PAUSE, v1};
 use bytes::Bytes;
+use rheostat_proto::SESSION_HEADER;
 use rheostat_proto::dial::{dial_out, level_in};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -297,6 +298,16 @@ impl Session {
         }
     }
 
+    /// What a write came to. One that is made and failed otherwise is in the session from now on.
+    pub(crate) fn told<R>(&mut self, sent: Result<R, Failed>) -> Result<R, Error> {
+        sent.map_err(|failed| {
+            if let Some(token) = failed.session {
+                self.set_token(token);
+            }
+            failed.error
+        })
+    }
+
     /// This session, at the nodes of another client: of another data center, or of others in this one.
     pub fn at(&self, client: &Client) -> Session {
         Session { client: client.clone(), ..self.clone() }
@@ -358,7 +369,7 @@ impl Session {
     /// See [`Error`]; retried as the options say.
     pub async fn get(&mut self, key: impl Into<Bytes>) -> Result<Read, Error> {
         let key = key.into();
-        let mut tries = Tries::new(self.client.options());
+        let mut tries = Tries::reading(self.client.options());
         let reply = loop {
             let get = |mut store: Store, context| {
                 let dial = self.served_dial(self.dial).and_then(|dial| self.for_receipt(dial));
@@ -367,7 +378,7 @@ impl Session {
                 async move { store.get(request).await }
             };
             match self.send(&key, &tries, get).await {
-                Err(error) if tries.again(&error).await => {}
+                Err(failed) if tries.again(&failed.error).await => {}
                 result => break result?,
             }
         };
@@ -391,7 +402,8 @@ impl Session {
     /// # Errors
     /// See [`Error`]; not retried.
     pub async fn put_item(&mut self, put: Put) -> Result<Version, Error> {
-        let reply = self.send_put(put, None).await?;
+        let sent = self.send_put(put, None).await;
+        let reply = self.told(sent)?;
         self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);
@@ -403,7 +415,8 @@ impl Session {
     /// # Errors
     /// See [`Error`]; not retried. Refused by keyspaces that cannot decide it, and when `put` deletes. That the condition does not hold is no error.
     pub async fn put_if(&mut self, put: Put, condition: Condition) -> Result<PutIf, Error> {
-        let reply = self.send_put(put, Some(condition.into_message())).await?;
+        let sent = self.send_put(put, Some(condition.into_message())).await;
+        let reply = self.told(sent)?;
         self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);
@@ -426,7 +439,8 @@ impl Session {
             let request = self.client.request(v1::TestWriteRequest { context: Some(context), test, expected, target, then, otherwise, dial });
             async move { store.test_write(request).await }
         };
-        let reply = self.send(&target, &tries, test).await?;
+        let sent = self.send(&target, &tries, test).await;
+        let reply = self.told(sent)?;
         self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         let before = reply.before.map(Before::from);
@@ -446,7 +460,8 @@ impl Session {
             let request = self.client.request(message);
             async move { store.put_many(request).await }
         };
-        let reply = self.send(&first, &tries, put).await?;
+        let sent = self.send(&first, &tries, put).await;
+        let reply = self.told(sent)?;
         self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         written(reply.version)
@@ -468,7 +483,8 @@ impl Session {
             let request = self.client.request(message);
             async move { store.delete(request).await }
         };
-        let reply = self.send(&key, &tries, delete).await?;
+        let sent = self.send(&key, &tries, delete).await;
+        let reply = self.told(sent)?;
         self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         self.keep_receipt(reply.receipt);
@@ -497,7 +513,7 @@ impl Session {
         Ok(())
     }
 
-    async fn send_put(&self, put: Put, condition: Option<v1::Condition>) -> Result<v1::PutResponse, Error> {
+    async fn send_put(&self, put: Put, condition: Option<v1::Condition>) -> Result<v1::PutResponse, Failed> {
         let (key, item, tries) = (put.key.clone(), put.into_item(), Tries::new(self.client.options()));
         let put = |mut store: Store, context| {
             let (item, dial, condition) =
@@ -516,7 +532,7 @@ impl Session {
         key: &[u8],
         tries: &Tries,
         call: impl Fn(Store, v1::Context) -> F,
-    ) -> Result<R, Error> {
+    ) -> Result<R, Failed> {
         self.send_as(&self.token, key, tries, call).await
     }
 
@@ -527,7 +543,7 @@ impl Session {
         key: &[u8],
         tries: &Tries,
         call: impl Fn(Store, v1::Context) -> F,
-    ) -> Result<R, Error> {
+    ) -> Result<R, Failed> {
         self.send_by(token, key, tries, |node, context| Ok(call(self.client.store(node)?, context))).await
     }
 
@@ -538,15 +554,25 @@ impl Session {
         key: &[u8],
         tries: &Tries,
         call: impl Fn(usize, v1::Context) -> Result<F, Error>,
-    ) -> Result<R, Error> {
+    ) -> Result<R, Failed> {
         let nodes = self.client.nodes(&self.keyspace, key, tries.failed as usize);
-        let mut failure = Error::Unreachable("no node is known".into());
+        let mut failure = Failed::from(Error::Unreachable("no node is known".into()));
         loop {
             let mut opens = false;
-            for &node in &nodes {
+            for (index, &node) in nodes.iter().enumerate() {
                 let deadline_ms = u32::try_from(tries.left().as_millis()).unwrap_or(u32::MAX).max(1);
                 let context = v1::Context { keyspace: self.keyspace.clone(), session: token.to_owned(), deadline_ms };
-                match tokio::time::timeout(tries.left() + GRACE, self.way.there_and_back(call(node, context)?)).await {
+                let called = tokio::time::timeout(tries.left() + GRACE, self.way.there_and_back(call(node, context)?));
+                let answered = match tries.repeats && index + 1 < nodes.len() {
+                    true => self.unless_silent(node, tries.left() / 2, called).await,
+                    false => Some(called.await),
+                };
+                let Some(answered) = answered else {
+                    self.client.avoid(node);
+                    failure = Error::Timeout("the server did not answer in time".into()).into();
+                    continue;
+                };
+                match answered {
                     Ok(Ok(reply)) => {
                         self.client.learn(&self.keyspace, key, &reply);
                         return Ok(reply.into_inner());
@@ -564,7 +590,7 @@ impl Session {
                     }
                     Err(_) => {
                         self.client.avoid(node);
-                        return Err(Error::Timeout("the server did not answer in time".into()));
+                        return Err(Error::Timeout("the server did not answer in time".into()).into());
                     }
                 }
             }
@@ -573,6 +599,48 @@ impl Session {
             }
             tokio::time::sleep(OPENING_PAUSE).await;
         }
+    }
+}
+
+impl Session {
+    /// What `called` comes to at `node`; `None` if it has not `within` that time and the node does not answer another question either. A node that waits for what was asked of it does.
+    async fn unless_silent<T>(&self, node: usize, within: Duration, called: impl Future<Output = T>) -> Option<T> {
+        let mut called = std::pin::pin!(called);
+        if let Ok(answered) = tokio::time::timeout(within, called.as_mut()).await {
+            return Some(answered);
+        }
+        let is_there = tokio::select! {
+            biased;
+            answered = called.as_mut() => return Some(answered),
+            is_there = self.client.is_there(node) => is_there,
+        };
+        if is_there { Some(called.await) } else { None }
+    }
+}
+
+/// Why a call failed.
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    /// The session's token as it is now, where the server says it: what was asked for is written all the same.
+    session: Option<String>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed { error, session: None }
+    }
+}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Failed {
+        let session = status.metadata().get(SESSION_HEADER).and_then(|token| token.to_str().ok()).map(str::to_owned);
+        Failed { session, ..Failed::from(Error::from(status)) }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Error {
+        failed.error
     }
 }
 
@@ -607,16 +675,24 @@ pub(crate) struct Tries {
     pause: Duration,
     /// What is sent again is made once.
     named: bool,
+    /// It can be asked of another node while one is silent: it changes nothing, or is made once.
+    repeats: bool,
 }
 
 impl Tries {
     pub(crate) fn new(options: &Options) -> Tries {
-        Tries { ends: Instant::now() + options.deadline, failed: 0, retries: options.read_retries, pause: options.retry_pause, named: false }
+        let ends = Instant::now() + options.deadline;
+        Tries { ends, failed: 0, retries: options.read_retries, pause: options.retry_pause, named: false, repeats: false }
+    }
+
+    /// Of what only reads.
+    pub(crate) fn reading(options: &Options) -> Tries {
+        Tries { repeats: true, ..Tries::new(options) }
     }
 
     /// Of an update that has a name.
     pub(crate) fn named(options: &Options) -> Tries {
-        Tries { named: true, ..Tries::new(options) }
+        Tries { named: true, ..Tries::reading(options) }
     }
 
     /// How much time this try has left. One that can be followed by another after a timeout has half of what is left.

@@ -11,7 +11,7 @@ impl Session {
     /// See [`Error`]; retried as the options say. Refused where a key has one value.
     pub async fn siblings(&mut self, key: impl Into<Bytes>) -> Result<Vec<Read>, Error> {
         let key = key.into();
-        let mut tries = Tries::new(self.client.options());
+        let mut tries = Tries::reading(self.client.options());
         let reply = loop {
             let look = |mut store: Store, context| {
                 let message = v1::GetRequest { context: Some(context), key: key.clone(), dial: self.served_dial(self.dial) };
@@ -19,7 +19,7 @@ impl Session {
                 async move { store.siblings(request).await }
             };
             match self.send(&key, &tries, look).await {
-                Err(error) if tries.again(&error).await => {}
+                Err(failed) if tries.again(&failed.error).await => {}
                 result => break result?,
             }
         };
@@ -39,7 +39,8 @@ impl Session {
                 self.client.request(v1::ReplaceRequest { context: Some(context), item: Some(item.clone()), dial: self.served_dial(self.dial) });
             async move { store.replace(request).await }
         };
-        let reply = self.send(&key, &tries, replace).await?;
+        let sent = self.send(&key, &tries, replace).await;
+        let reply = self.told(sent)?;
         self.set_token(reply.session);
         written(reply.version)
     }

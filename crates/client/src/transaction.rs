@@ -65,7 +65,7 @@ impl Session {
         if keys.is_empty() {
             return Err(Error::Refused("a transaction of no keys".into()));
         }
-        let mut tries = Tries::new(self.client.options());
+        let mut tries = Tries::reading(self.client.options());
         let mut taken = self.take(&keys);
         loop {
             let result = match taken.take() {
@@ -99,7 +99,7 @@ impl Session {
             let request = self.client.request_within(message, tries.left());
             async move { store.read_transaction(request).await }
         };
-        self.send_as(token, first, tries, read).await
+        Ok(self.send_as(token, first, tries, read).await?)
     }
 
     /// Begins a transaction that this client takes to the partitions; `None` if one node is to see to it. A token that this client cannot read is for the server to judge.

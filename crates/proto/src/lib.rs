@@ -26,6 +26,12 @@ pub const REFUSED_SESSION: &str = "session";
 /// In [`REFUSED`]: what was asked for is not kept any more.
 pub const REFUSED_TOO_OLD: &str = "too-old";
 
+/// The metadata of an error that has the session's token as it is now: the write is made, though what was asked of it besides was not to be had. No longer than [`MOST_TOKEN_BYTES`].
+pub const SESSION_HEADER: &str = "rheostat-session";
+
+/// Metadata of more bytes some clients refuse, and the whole answer with them.
+pub const MOST_TOKEN_BYTES: usize = 4096;
+
 /// The metadata of an answer that names the node of this data center that had better be asked for its key the next time: the one that was asked had to ask it.
 pub const HOME_HEADER: &str = "rheostat-home";
 

@@ -430,10 +430,14 @@ async fn write(
         }
         match access::copies(access, place, session.clone(), upto, wait.data_centers, shared.clocks.instant(wait.until_us).into()).await {
             Ok(copies) => reached = copies,
-            // The write is made; of its copies nothing is known.
+            // Whatever the failure says of itself, that nothing was changed would be wrong.
             Err(failure) => {
                 served.count_write(None);
-                return (Outcome::Failed(failure), None, session);
+                let unknown = format!(
+                    "an entry of the service level `{}` to be held: the write is made, and of its copies nothing is known: {failure}",
+                    served.text()
+                );
+                return (Outcome::Failed(Failure::Timeout(unknown)), None, session);
             }
         }
         let came_us = now_us();

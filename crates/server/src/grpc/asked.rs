@@ -14,7 +14,7 @@ use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
-use rheostat_proto::v1;
+use rheostat_proto::{MOST_TOKEN_BYTES, SESSION_HEADER, v1};
 use rheostat_receipts::Digest;
 use std::sync::Arc;
 use std::time::Duration;
@@ -222,7 +222,16 @@ async fn in_time<T>(partition: PartitionId, deadline: Option<Duration>, running:
 
 fn told(router: &Router, keyspace: KeyspaceId, outcome: Outcome, session: &Session) -> Result<(Outcome, String), Status> {
     match outcome {
-        Outcome::Failed(failure) => Err(convert::status(failure)),
+        Outcome::Failed(failure) => {
+            let may_be_made = matches!(failure, Failure::Timeout(_));
+            let mut status = convert::status(failure);
+            // Under a service level a write can be made whose copies were not there in time. What the session writes next depends on it.
+            let token = may_be_made.then(|| router.session_token(keyspace, session)).filter(|token| token.len() <= MOST_TOKEN_BYTES);
+            if let Some(token) = token.and_then(|token| token.parse().ok()) {
+                status.metadata_mut().insert(SESSION_HEADER, token);
+            }
+            Err(status)
+        }
         outcome => Ok((outcome, router.session_token(keyspace, session))),
     }
 }

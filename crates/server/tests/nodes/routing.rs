@@ -275,8 +275,8 @@ impl Front {
     }
 }
 
-#[tokio::test]
-async fn a_node_that_takes_connections_and_keeps_silent_costs_a_client_one_operation() {
+/// Two nodes, the second of which can be asked over gRPC through a front only, which lets nothing through; with a client of the first and a key of the second.
+async fn silent(deadline: Duration) -> (Vec<Node>, Front, Client, String) {
     let change: fn(&mut NodeConfig) = |config| config.listen.grpc = any_port();
     let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1]], one_way_ms: 0.0, change };
     let mut built = plan.build(None);
@@ -289,14 +289,31 @@ async fn a_node_that_takes_connections_and_keeps_silent_costs_a_client_one_opera
     for (config, listeners) in built {
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }
-    let options = Options { deadline: Duration::from_secs(2), ..Options::new([addresses[0].to_string()]) };
-    let client = Client::connect_with(options).await.unwrap();
+    let client = Client::connect_with(Options { deadline, ..Options::new([addresses[0].to_string()]) }).await.unwrap();
     let key = (0..).map(|n| format!("key{n}")).find(|key| slots::partition_of(key.as_bytes(), 2).0 == 1).unwrap();
-    let mut session = client.session("default");
     // The other one has to be within reach of the one that passes operations on.
     let mut passes_on = crate::client::Client::connect(nodes[0].addresses().resp.unwrap()).await;
     passes_on.ask_until(&format!("SET {key} first"), Reply::ok()).await;
+    (nodes, front, client, key)
+}
 
+/// A read is asked of another node in time; of a write nobody knows whether it was made.
+#[tokio::test]
+async fn a_read_is_answered_though_the_node_that_was_asked_keeps_silent() {
+    let (nodes, front, client, key) = silent(Duration::from_secs(20)).await;
+    let mut session = client.session("default");
+    let read = session.get(key.clone()).await.expect("it is asked of the other one");
+    assert_eq!(read.value.as_deref(), Some(b"first".as_slice()));
+    assert_eq!(front.passed.load(Ordering::Relaxed), 0);
+    for node in nodes {
+        node.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_takes_connections_and_keeps_silent_costs_a_client_one_operation() {
+    let (nodes, front, client, key) = silent(Duration::from_secs(2)).await;
+    let mut session = client.session("default");
     let silent = session.put(key.clone(), "x").await.unwrap_err();
     assert!(matches!(silent, Error::Timeout(_)), "{silent}");
     // Over several times as long as it is left alone before it is asked whether it is there.

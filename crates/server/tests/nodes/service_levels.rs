@@ -1,7 +1,7 @@
 //! Reads under a service level, with real nodes: what is achieved, what is said of it, and what happens when a link is cut and comes back.
 
 use crate::client::{Client, PATIENCE, Reply};
-use crate::cluster::{Cluster, Plan, keyspace, single, start_single};
+use crate::cluster::{Cluster, Plan, any_port, keyspace, single, start_single};
 use rheostat_core::DcId;
 use rheostat_core::ids::PartitionId;
 use rheostat_core::slots;
@@ -15,6 +15,7 @@ fn three() -> Plan {
     Plan {
         one_way_ms: 5.0,
         change: |config: &mut NodeConfig| {
+            config.listen.grpc = any_port();
             config.service_levels.insert("checkout".into(), ServiceLevelConfig { entries: "strong 10s; eventual".into() });
             config.keyspaces = vec![
                 keyspace("orders", "strong"),
@@ -190,6 +191,30 @@ async fn writes_say_in_how_many_data_centers_they_are() {
     // Reads are counted apart.
     let (held, missed) = counted(cluster.node(0), "unnamed").await;
     assert_eq!((held[0], held[1], missed), (1, 0, 0));
+    cluster.stop_all().await;
+}
+
+/// A write that is made though its entry was not held is in its session: what that writes next comes after it.
+#[tokio::test]
+async fn a_write_that_is_made_and_failed_is_in_its_session() {
+    let cluster = three().start(None).await;
+    let addresses: Vec<String> = (0..2).map(|dc| cluster.node(dc).addresses().grpc.unwrap().to_string()).collect();
+    let client = rheostat_client::Client::connect([addresses[0].clone()]).await.unwrap();
+    let mut session = client.session("posts");
+    session.put("{k}first", "1").await.unwrap();
+    cut(&cluster, true);
+    let before = session.token().to_owned();
+    session.set_service_level("durable 2 100ms");
+    let failed = session.put("{k}photo", "1").await.unwrap_err();
+    assert!(matches!(&failed, rheostat_client::Error::Timeout(why) if why.contains("the write is made")), "{failed}");
+    assert_ne!(session.token(), before);
+    let there = rheostat_client::Client::connect([addresses[1].clone()]).await.unwrap();
+    let mut moved = session.at(&there);
+    moved.set_service_level("");
+    let waits = tokio::time::timeout(Duration::from_millis(300), moved.get("{k}photo")).await;
+    assert!(waits.is_err(), "it is not there yet: {waits:?}");
+    cut(&cluster, false);
+    assert_eq!(moved.get("{k}photo").await.unwrap().value.as_deref(), Some(b"1".as_slice()));
     cluster.stop_all().await;
 }
 
