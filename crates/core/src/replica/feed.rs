@@ -222,7 +222,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Up to here, everything that any data center has written is here, or is written by nobody any more.
     fn complete(&self) -> VersionId {
         let received = self.peers.received();
-        let others = self.peers.others(self.config.place.dc()).map(|dc| received.get(dc)).min();
+        let others = self.peers.awaited().map(|dc| received.get(dc)).min();
         let others = others.filter(|_| !self.config.planted.is("feed-ahead-of-what-has-arrived"));
         Position::after(self.clock.last().min(others.unwrap_or(Timestamp::MAX))).0
     }

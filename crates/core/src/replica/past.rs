@@ -137,7 +137,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if self.config.planted.is("past-read-before-it-is-here") {
             return None;
         }
-        let late: Vec<DcId> = self.peers.others(self.config.place.dc()).filter(|dc| self.peers.received().get(*dc) < at).collect();
+        let late: Vec<DcId> = self.peers.awaited().filter(|dc| self.peers.received().get(*dc) < at).collect();
         let named = || late.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         (!late.is_empty()).then(|| format!("what was written until {at} in data center {} (level eventual reads what is here)", named()))
     }

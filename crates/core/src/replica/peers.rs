@@ -121,6 +121,11 @@ impl Peers {
         self.living().map(|(other, ..)| other).filter(move |other| *other != dc)
     }
 
+    /// The data centers of which something may still come: also those that are lost, as long as others may have of them what is not here.
+    pub(super) fn awaited(&self) -> impl Iterator<Item = DcId> {
+        self.each().map(|(dc, ..)| dc).filter(|dc| !matches!(self.fates[dc.index()], Fate::Ended(_)))
+    }
+
     /// Up to where every other data center has the updates of `dc` on disk; the greatest time if there is no other.
     fn held_by_others(&self, dc: DcId) -> Timestamp {
         self.others(dc).map(|other| self.holds[other.index()].get(dc)).min().unwrap_or(Timestamp::MAX)
