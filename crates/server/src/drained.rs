@@ -54,10 +54,7 @@ impl Said {
             let path = dir.join(self.file.0);
             match so {
                 true => folder::write_whole(dir, &path, self.file.1.as_bytes())?,
-                false => match std::fs::remove_file(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                },
+                false => folder::remove_file(dir, &path)?,
             }
         }
         Ok(self.is.swap(so, Ordering::AcqRel) != so)
@@ -111,6 +108,7 @@ mod tests {
         drained.load(&gone).unwrap();
         std::fs::remove_dir(&gone).unwrap();
         assert!(drained.set(true).is_err() && !drained.is());
+        assert!(drained.set(false).is_err(), "it is not on disk that there is nothing");
         // Without a directory it is forgotten.
         let drained = Said::drained();
         assert!(drained.set(true).unwrap() && drained.is());

@@ -232,8 +232,11 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if std::fs::read_dir(dir).map_err(io(dir))?.next().is_some() {
-                return Err(FolderError::NotEmpty(dir.to_owned()));
+            for entry in std::fs::read_dir(dir).map_err(io(dir))? {
+                // A first start that was killed, or found the disk full, may have left what was to become the file.
+                if entry.map_err(io(dir))?.path() != temporary(dir, &path) {
+                    return Err(FolderError::NotEmpty(dir.to_owned()));
+                }
             }
             close(dir).map_err(io(dir))?;
             return write(dir, &path, &entries(topology)).map_err(io(&path));
@@ -501,12 +504,16 @@ pub(crate) fn not_as_kept(path: &Path, why: &str) -> String {
     format!("{}: {why}; put this file back as it was", path.display())
 }
 
-/// Writes the file at `path` in `dir` for this process's user only. It is whole or as it was, also after a crash.
-pub(crate) fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Of its own name: others may be written at the same time.
+/// What the file at `path` is called in `dir` until it is whole. Of its own name: others may be written at the same time.
+fn temporary(dir: &Path, path: &Path) -> PathBuf {
     let mut name = OsString::from(".new.");
     name.push(path.file_name().unwrap_or_default());
-    let temporary = dir.join(name);
+    dir.join(name)
+}
+
+/// Writes the file at `path` in `dir` for this process's user only. It is whole or as it was, also after a crash.
+pub(crate) fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temporary(dir, path);
     // Whoever made one before may have made it readable.
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -516,6 +523,16 @@ pub(crate) fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<(
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
+    std::fs::File::open(dir)?.sync_all()
+}
+
+/// Deletes the file at `path` in `dir`, if there is one; it does not come back after a crash.
+pub(crate) fn remove_file(dir: &Path, path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Also where there is none: whoever deleted it may have failed here.
     std::fs::File::open(dir)?.sync_all()
 }
 
@@ -544,6 +561,19 @@ mod tests {
         let error = claim(&dir, &topology("c", "other")).unwrap_err().to_string();
         assert!(error.contains("node") && error.contains("other"), "{error}");
         assert!(matches!(claim(&dir, &topology("d", "n")), Err(FolderError::Foreign { entry: "cluster", .. })));
+    }
+
+    #[test]
+    fn what_a_first_start_left_that_was_killed_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        std::fs::write(dir.join(".new.cluster"), "").unwrap();
+        std::fs::write(dir.join("other"), "").unwrap();
+        assert!(matches!(claim(dir, &topology("c", "n")), Err(FolderError::NotEmpty(_))));
+        std::fs::remove_file(dir.join("other")).unwrap();
+        claim(dir, &topology("c", "n")).unwrap();
+        assert!(!dir.join(".new.cluster").exists());
+        claim(dir, &topology("c", "n")).unwrap();
     }
 
     #[test]

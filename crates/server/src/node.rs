@@ -395,7 +395,8 @@ impl Node {
 
     /// Stops: accepts nothing more, answers what is under way (at most `limits.stop_timeout_ms` long), writes everything to disk, ends all threads.
     pub async fn shutdown(mut self) {
-        // The front first: its requests need the shards.
+        // The front first: its requests need the shards. It ends when what it copies has.
+        self.router.shared().moving.stop();
         self.stop_front.send_replace(true);
         let (front, threads) = (self.front.take(), std::mem::take(&mut self.threads));
         let router = self.router.clone();
@@ -422,6 +423,7 @@ impl Drop for Node {
 
 impl Shared {
     fn stop(&self) {
+        self.moving.stop();
         if !self.stopping.send_replace(true) {
             self.end_faults(None);
             self.cold.stop();

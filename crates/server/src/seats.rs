@@ -359,8 +359,8 @@ impl Shared {
 
     /// The server at `seat`, which was moved here, is counted in its group, or has all of its files.
     pub(crate) fn settle_seat(self: &Arc<Self>, seat: Seat) {
-        let (version, settled) = self.seats.of(seat);
-        if version == 0 || settled {
+        let (version, settled, is_here) = self.seats.of_and_here(seat, &self.topology);
+        if version == 0 || settled || !is_here {
             return;
         }
         let from = self.seats.comes_from(seat);
@@ -407,7 +407,9 @@ impl Shared {
         let shared = self.clone();
         // The disk may be slow, and this is a shard's thread.
         tokio::task::spawn_blocking(move || {
-            let comes = moves.iter().any(|moved| moved.settled && moved.node == shared.topology.this().name);
+            // A server may say it several times before it is known.
+            let is_known = |moved: &Moved| shared.seats.of((moved.keyspace, moved.server)) == (moved.version, true);
+            let comes = moves.iter().any(|moved| moved.settled && moved.node == shared.topology.this().name && !is_known(moved));
             if let Err(why) = shared.learn_seats(moves) {
                 tracing::error!(why, "seats could not be kept");
             }

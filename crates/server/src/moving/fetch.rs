@@ -2,7 +2,7 @@
 
 use super::files::{BLOCK_BYTES, Incoming, Listed, total};
 use super::question::{Answer, Question};
-use super::{Coming, ComingInfo, Places, Shared, lock, remove};
+use super::{Coming, ComingInfo, Copies, Places, Shared, lock, remove};
 use crate::folder;
 use crate::peer::Peer;
 use crate::seats::{Moved, Seat};
@@ -94,14 +94,21 @@ impl Shared {
         let keyspace = &self.keyspaces[usize::from(seat.0.0)].name;
         tracing::info!(%keyspace, server = %seat.1, from = coming.from, "copies this server's files, to take it over");
         let began = Instant::now();
-        let copied = self.copy_served(seat, peer, places, coming).and_then(|bytes| {
-            let _deciding = self.moving.deciding();
-            if coming.cancelled.load(Ordering::Relaxed) {
+        let wanted = || {
+            if coming.cancelled.load(Ordering::Relaxed) || self.moving.stops.load(Ordering::Relaxed) {
                 return Err(Ends::Unwanted);
             }
             if self.seats.of(seat).0 != version {
                 return Err(Ends::Because("it was moved elsewhere meanwhile".into()));
             }
+            Ok(())
+        };
+        // One that was cancelled may be about to end.
+        let copies = self.wait_to_copy(seat, &wanted);
+        let copied = copies.as_ref().map_err(Ends::clone).and_then(|_| self.copy_served(seat, peer, places, coming, &wanted)).and_then(|bytes| {
+            let _deciding = self.moving.deciding();
+            // If the node stops now, nobody would serve it.
+            wanted()?;
             let version = version.checked_add(1).ok_or_else(|| Ends::Because("this seat was moved too often".into()))?;
             tracing::info!(%keyspace, server = %seat.1, bytes, took_ms = began.elapsed().as_millis() as u64, "has most of this server's files, and takes it over");
             self.learn_seats(vec![self.moved_here(seat, version, false, coming.from.clone())]).map_err(Ends::Because)
@@ -118,26 +125,41 @@ impl Shared {
                     tracing::warn!(%keyspace, server = %seat.1, from = coming.from, why, "this server does not come");
                     *lock(&coming.failed) = Some(why.clone());
                 }
-                // Another attempt may use them meanwhile.
-                let is_last = lock(&self.moving.coming).get(&seat).is_none_or(|one| Arc::ptr_eq(one, coming));
-                if is_last && let Err(error) = places.drop_copy() {
+                // The seat may be here all the same, although that could not be kept on disk: then they are what it is opened from.
+                let is_taken = || {
+                    let _deciding = self.moving.deciding();
+                    let (now, _, is_here) = self.seats.of_and_here(seat, &self.topology);
+                    now != version && is_here
+                };
+                if copies.is_ok()
+                    && !is_taken()
+                    && let Err(error) = places.drop_copy()
+                {
                     tracing::warn!(%keyspace, server = %seat.1, %error, "what was copied could not be deleted, and is at the next start");
                 }
             }
         }
     }
 
+    /// Waits until nobody else works in the copy of `seat`.
+    fn wait_to_copy(&self, seat: Seat, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<Copies<'_>, Ends> {
+        loop {
+            if let Some(copies) = self.moving.copies(seat) {
+                return Ok(copies);
+            }
+            wanted()?;
+            std::thread::sleep(ASK_AGAIN);
+        }
+    }
+
     /// Copies the files while the server is in use, again and again what has changed, until little has. Returns the bytes of all of them.
-    fn copy_served(&self, seat: Seat, peer: &Peer, places: &Places, coming: &Coming) -> Result<u64, Ends> {
-        let wanted = || match coming.cancelled.load(Ordering::Relaxed) || *self.stopping.borrow() {
-            true => Err(Ends::Unwanted),
-            false => Ok(()),
-        };
+    fn copy_served(&self, seat: Seat, peer: &Peer, places: &Places, coming: &Coming, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<u64, Ends> {
         places.prepare()?;
         remove(&places.whole)?;
         let mut incoming = Incoming::open(&places.copy)?;
         for round in 1.. {
-            let list = match self.ask(peer, &Question::List { seat, version: 0 }, LIST_PATIENCE, &wanted)? {
+            wanted()?;
+            let list = match self.ask(peer, &Question::List { seat, version: 0 }, LIST_PATIENCE, wanted)? {
                 Answer::Files(list) => list,
                 Answer::NotYet(why) | Answer::Refused(why) => return Err(Ends::Because(why)),
                 Answer::Block(_) | Answer::Given => return Err(strange()),
@@ -145,7 +167,7 @@ impl Shared {
             let bytes = total(&list);
             coming.bytes.store(bytes, Ordering::Relaxed);
             let copied =
-                self.copy(seat, peer, &list, &mut incoming, &wanted, &mut |left| coming.copied.store(bytes.saturating_sub(left), Ordering::Relaxed))?;
+                self.copy(seat, peer, &list, &mut incoming, wanted, &mut |left| coming.copied.store(bytes.saturating_sub(left), Ordering::Relaxed))?;
             incoming.flush()?;
             if copied.bytes <= LITTLE_BYTES || round == MOST_ROUNDS {
                 return Ok(bytes);
@@ -172,6 +194,8 @@ impl Shared {
         let mut next = blocks.into_iter();
         loop {
             left(to_come);
+            // As long as answers come at once, nobody else asks.
+            wanted()?;
             while asked.len() < AT_ONCE
                 && let Some((file, number)) = next.next()
             {
@@ -247,6 +271,7 @@ impl Shared {
             true => Err(Ends::Unwanted),
             false => Ok(()),
         };
+        let _copies = self.wait_to_copy(seat, &wanted)?;
         let began = Instant::now();
         places.prepare()?;
         let mut asks_since = Instant::now();
@@ -275,6 +300,7 @@ impl Shared {
                     if asks_since.elapsed() > CLOSED_WITHIN {
                         return Err(Ends::Because(format!("node {from}: {why}")));
                     }
+                    wanted()?;
                     std::thread::sleep(ASK_AGAIN);
                     continue;
                 }
@@ -319,6 +345,7 @@ struct Copied {
 }
 
 /// Why files do not come.
+#[derive(Clone)]
 enum Ends {
     /// Nobody wants them any more.
     Unwanted,

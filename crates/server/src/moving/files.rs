@@ -2,7 +2,7 @@
 
 use rheostat_core::wire_struct;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -99,6 +99,22 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
+/// Whether somebody has the store in `dir` open. Errors: the disk's.
+pub(super) fn is_open(dir: &Path) -> io::Result<bool> {
+    let lock = match File::open(dir.join(LOCK)) {
+        Ok(lock) => lock,
+        // It came with its files, and was not opened since.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match lock.try_lock_shared() {
+        // A process that is being started would keep it for a moment.
+        Ok(()) => lock.unlock().map(|()| false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// Digests of files, as they were read last, for as long as nothing says that they have changed.
 #[derive(Default, Debug)]
 pub(super) struct Digests {
@@ -109,14 +125,23 @@ pub(super) struct Digests {
 type State = (u64, u64, SystemTime);
 
 impl Digests {
-    /// The files in `dir`. One that goes while it is looked at is left out. Errors: the disk's.
+    /// The files in `dir`, which nobody changes. Errors: the disk's, or one goes while it is looked at.
     pub(super) fn list(&mut self, dir: &Path) -> io::Result<Vec<Listed>> {
+        self.list_named(dir, names(dir)?, false)
+    }
+
+    /// The files of a store that is open. One that goes while it is looked at is left out. Errors: the disk's.
+    pub(super) fn list_open(&mut self, dir: &Path) -> io::Result<Vec<Listed>> {
+        self.list_named(dir, names(dir)?, true)
+    }
+
+    fn list_named(&mut self, dir: &Path, names: Vec<String>, may_go: bool) -> io::Result<Vec<Listed>> {
         let mut listed = Vec::new();
         let mut known = HashMap::new();
-        for name in names(dir)? {
+        for name in names {
             let path = dir.join(&name);
             let (length, state, blocks) = match self.look(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if may_go && error.kind() == io::ErrorKind::NotFound => continue,
                 found => found?,
             };
             if let Some(state) = state {
@@ -417,5 +442,28 @@ mod tests {
         assert_eq!(digests.list(folder.path()).unwrap(), first);
         set_time(long_ago + Duration::from_secs(1));
         assert_ne!(digests.list(folder.path()).unwrap(), first);
+    }
+
+    #[test]
+    fn a_file_that_goes_is_left_out_of_an_open_store_only() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a", b"a");
+        let names = || vec!["a".to_owned(), "gone".to_owned()];
+        let listed = Digests::default().list_named(folder.path(), names(), true).unwrap();
+        assert_eq!(listed, list(folder.path()));
+        assert!(Digests::default().list_named(folder.path(), names(), false).is_err(), "what is copied of a closed store is all of it");
+    }
+
+    #[test]
+    fn whether_a_store_is_open_is_known_from_the_store() {
+        use rheostat_storage::{DiskOptions, DiskStore};
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_open(folder.path()).unwrap(), "nobody has opened it ever");
+        let open = || DiskStore::<()>::open(folder.path(), DiskOptions::default()).unwrap();
+        let store = open();
+        assert!(is_open(folder.path()).unwrap());
+        drop(store);
+        assert!(!is_open(folder.path()).unwrap());
+        drop(open());
     }
 }

@@ -1,12 +1,13 @@
 //! The node that a server leaves: lists its files, reads them, and gives them away.
 
-use super::files;
+use super::files::{self, Listed};
 use super::question::{Answer, Question};
-use super::{MOST_DIGESTS, Shared, lock, remove};
+use super::{Places, Shared, lock, remove};
 use crate::peer::Peer;
 use crate::seats::Seat;
 use crate::topology::NodeId;
 use rheostat_core::wire::Wire;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ impl Shared {
         if !is_here || version > 0 && !settled || !places.store.exists() {
             return Answer::Refused("the server is not here, or is on its way".into());
         }
-        self.list(seat, &places.store)
+        listed(lock(&self.moving.digests(seat)).list_open(&places.store))
     }
 
     fn list_closed(&self, asker: NodeId, seat: Seat, version: u32) -> Answer {
@@ -71,24 +72,22 @@ impl Shared {
         if !places.store.exists() {
             return Answer::Given;
         }
-        if !self.moving.is_closed(seat) {
-            return Answer::NotYet("it is not closed yet".into());
+        if let Some(not_yet) = self.not_closed(seat, &places) {
+            return not_yet;
         }
-        self.list(seat, &places.store)
+        listed(lock(&self.moving.digests(seat)).list(&places.store))
     }
 
-    fn list(&self, seat: Seat, store: &std::path::Path) -> Answer {
-        // Of one server at a time: what is known of the others is not lost meanwhile.
-        let mut of_all = lock(&self.moving.digests);
-        let mut digests = of_all.remove(&seat).unwrap_or_default();
-        let listed = digests.list(store);
-        while of_all.len() >= MOST_DIGESTS {
-            of_all.pop_first();
+    /// Why a server's files may still change, if they may.
+    fn not_closed(&self, seat: Seat, places: &Places) -> Option<Answer> {
+        if !self.moving.is_closed(seat) {
+            return Some(Answer::NotYet("it is not closed yet".into()));
         }
-        of_all.insert(seat, digests);
-        match listed {
-            Ok(files) => Answer::Files(files),
-            Err(error) => Answer::Refused(format!("its files cannot be read: {error}")),
+        // Whatever is noted, the store itself says whether somebody still has it open.
+        match files::is_open(&places.store) {
+            Ok(false) => None,
+            Ok(true) => Some(Answer::NotYet("its store is not closed yet".into())),
+            Err(error) => Some(Answer::NotYet(format!("whether its store is closed is not known: {error}"))),
         }
     }
 
@@ -112,8 +111,8 @@ impl Shared {
         if !places.store.exists() {
             return Answer::Given;
         }
-        if !self.moving.is_closed(seat) {
-            return Answer::NotYet("it is not closed yet".into());
+        if let Some(not_yet) = self.not_closed(seat, &places) {
+            return not_yet;
         }
         let given = places.prepare().and_then(|()| remove(&places.given)).and_then(|()| places.rename(&places.store, &places.given));
         if let Err(error) = given {
@@ -129,5 +128,12 @@ impl Shared {
             }
         }
         Answer::Given
+    }
+}
+
+fn listed(files: io::Result<Vec<Listed>>) -> Answer {
+    match files {
+        Ok(files) => Answer::Files(files),
+        Err(error) => Answer::Refused(format!("its files cannot be read: {error}")),
     }
 }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// In the data directory: copies on their way here, and what was given away and is being deleted.
@@ -60,11 +60,15 @@ pub struct ComingInfo {
 pub(crate) struct Moving {
     /// Copied while they serve elsewhere.
     coming: Mutex<BTreeMap<Seat, Arc<Coming>>>,
+    /// In whose copies somebody works.
+    copied: Mutex<BTreeSet<Seat>>,
     /// Were here, are closed, and are to be another node's.
     closed: Mutex<BTreeSet<Seat>>,
-    digests: Mutex<BTreeMap<Seat, Digests>>,
+    digests: Mutex<BTreeMap<Seat, Arc<Mutex<Digests>>>>,
     /// Held while it is decided whose a server's files are.
     deciding: Mutex<()>,
+    /// The node stops.
+    stops: AtomicBool,
 }
 
 impl Moving {
@@ -85,6 +89,37 @@ impl Moving {
 
     fn is_closed(&self, seat: Seat) -> bool {
         lock(&self.closed).contains(&seat)
+    }
+
+    /// The node stops: servers that still serve elsewhere are copied no more, and do not come.
+    pub(crate) fn stop(&self) {
+        self.stops.store(true, Ordering::Relaxed);
+    }
+
+    /// The right to work in the copy of `seat`; `None` while another one does.
+    fn copies(&self, seat: Seat) -> Option<Copies<'_>> {
+        lock(&self.copied).insert(seat).then_some(Copies { moving: self, seat })
+    }
+
+    /// What is known of the files of `seat`. Held while they are read; those of others are read meanwhile.
+    fn digests(&self, seat: Seat) -> Arc<Mutex<Digests>> {
+        let mut of_all = lock(&self.digests);
+        while of_all.len() >= MOST_DIGESTS && !of_all.contains_key(&seat) {
+            of_all.pop_first();
+        }
+        of_all.entry(seat).or_default().clone()
+    }
+}
+
+/// Whoever has it is the only one that works in the copy of a server's files.
+struct Copies<'m> {
+    moving: &'m Moving,
+    seat: Seat,
+}
+
+impl Drop for Copies<'_> {
+    fn drop(&mut self) {
+        lock(&self.moving.copied).remove(&self.seat);
     }
 }
 
@@ -155,6 +190,15 @@ impl Shared {
         self.config.data_dir.as_ref().filter(|_| is_kept).map(|dir| Places::of(dir, &info.name, server))
     }
 
+    /// As [`Moving::closed`], of a server that may have been moved back while it closed: then it is opened here again, or is already.
+    pub(crate) fn closed_to_move(&self, seat: Seat) {
+        let mut closed = lock(&self.moving.closed);
+        // Whoever opens it here has heard that it is back, and takes it off this list then.
+        if !self.seats.of_and_here(seat, &self.topology).2 {
+            closed.insert(seat);
+        }
+    }
+
     /// Before anything is opened: deletes what a node that ended has left of servers that were given away, or have not come. Errors: the disk's.
     pub(crate) fn clear_moving(&self) -> io::Result<()> {
         // Such as are to be another node's and have not been given yet are closed: they are not opened here.
@@ -168,5 +212,36 @@ impl Shared {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::DcId;
+    use rheostat_core::ids::{KeyspaceId, PartitionId};
+
+    fn seat(partition: u16) -> Seat {
+        (KeyspaceId(0), ServerId::new(DcId(0), PartitionId(partition)))
+    }
+
+    #[test]
+    fn one_at_a_time_works_in_a_copy() {
+        let moving = Moving::default();
+        let first = moving.copies(seat(0)).unwrap();
+        assert!(moving.copies(seat(0)).is_none() && moving.copies(seat(1)).is_some());
+        drop(first);
+        assert!(moving.copies(seat(0)).is_some());
+    }
+
+    #[test]
+    fn files_of_one_server_are_read_while_those_of_another_are() {
+        let moving = Moving::default();
+        let one = moving.digests(seat(0));
+        let _reads = lock(&one);
+        assert!(moving.digests(seat(1)).try_lock().is_ok());
+        assert!(moving.digests(seat(0)).try_lock().is_err(), "what is known of it is not read twice at once");
+        (2..100).for_each(|partition| drop(moving.digests(seat(partition))));
+        assert_eq!(lock(&moving.digests).len(), MOST_DIGESTS);
     }
 }

@@ -206,11 +206,11 @@ impl Shard {
             if let Some(Err(error)) = flush.map(FlushJob::run) {
                 tracing::error!(keyspace = shared.name_of(keyspace), server = %place, %error, "a server that moves could not be put on disk whole: it goes on with what the disk has");
             }
-            // Its lock, and the engine's threads.
+            // Its lock, and the engine's threads; waits for reads that are under way.
             drop(old);
             // One that is being opened is closed when it has been.
             if with_files && !is_opening {
-                shared.moving.closed((keyspace, place));
+                shared.closed_to_move((keyspace, place));
             }
             shared.clear_seat((keyspace, place));
         });
@@ -236,7 +236,7 @@ impl Shard {
         tokio::task::spawn_blocking(move || {
             drop(server);
             if with_files {
-                shared.moving.closed(seat);
+                shared.closed_to_move(seat);
             }
             shared.clear_seat(seat);
         });

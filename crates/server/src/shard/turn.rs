@@ -399,8 +399,9 @@ impl Shard {
                 }
             }
             if slot.grouped {
-                let counts = slot.tell_membership(&self.shared.keyspaces[usize::from(slot.keyspace.0)].name);
-                if counts {
+                slot.tell_membership(&self.shared.keyspaces[usize::from(slot.keyspace.0)].name);
+                let comes = slot.stay == Stay::Here && self.shared.topology.comes(slot.keyspace, slot.place);
+                if comes && slot.is_counted() {
                     self.shared.settle_seat((slot.keyspace, slot.place));
                 }
             }
@@ -608,12 +609,12 @@ impl Shard {
 }
 
 impl Slot {
-    /// Tells the operator of each stage in which a member that lost its disk, or moves, is replaced. Says whether it is counted since now.
-    fn tell_membership(&mut self, keyspace: &str) -> bool {
+    /// Tells the operator of each stage in which a member that lost its disk, or moves, is replaced.
+    fn tell_membership(&mut self, keyspace: &str) {
         let now = self.server.membership();
         let before = std::mem::replace(&mut self.membership, now);
         if before == now {
-            return false;
+            return;
         }
         let server = self.place;
         match now {
@@ -635,6 +636,10 @@ impl Slot {
             ),
             Some(Membership::Counts(_)) | None => {}
         }
-        matches!(now, Some(Membership::Counts(_)))
+    }
+
+    /// Whether it is counted in its group, as its leader knows it. What its own disk says is of when it was here last, and it may have been replaced since; a leader speaks to members that are.
+    fn is_counted(&self) -> bool {
+        matches!(self.membership, Some(Membership::Counts(_))) && self.server.leader().is_some()
     }
 }

@@ -1,12 +1,16 @@
-//! Servers that stand alone move to another node with their files.
+//! Servers move to another node: those that stand alone with their files, those of groups as new members.
 
 use crate::client::{Client, PATIENCE, Reply, eventually};
-use crate::cluster::{Cluster, Plan, keyspace};
+use crate::cluster::{Cluster, Plan, any_port, keyspace};
+use crate::replicas::replicated;
+use rheostat_client::{Options, v1};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_server::NodeConfig;
 use rheostat_server::config::DurabilityConfig;
+use rheostat_server::seats::SeatInfo;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -80,7 +84,7 @@ async fn select(cluster: &Cluster, node: usize, keyspace: &str) -> Client {
     client
 }
 
-fn store(folder: &Path, node: &str, keyspace: &str, partition: u16) -> std::path::PathBuf {
+fn store(folder: &Path, node: &str, keyspace: &str, partition: u16) -> PathBuf {
     folder.join(node).join(keyspace).join(format!("p{partition}"))
 }
 
@@ -360,4 +364,135 @@ async fn a_server_that_is_on_its_way_is_taken_back_by_the_node_that_still_has_it
     }
     tokio::time::timeout(PATIENCE, cluster.stop_all()).await.unwrap();
     assert!(store(folder.path(), "a0", "causal", 0).exists() && !store(folder.path(), "a1", "causal", 0).exists());
+}
+
+/// Blocks of a file that is copied slowly.
+const SLOW_BLOCKS: u64 = 256;
+
+/// A cluster whose first keyspace has a large file beside partition 0's own, at a node that answers late; and that file.
+async fn slow(folder: &Path) -> (Cluster, PathBuf) {
+    let change = |config: &mut NodeConfig| {
+        config.keyspaces = vec![keyspace("causal", "causal")];
+        config.listen.grpc = any_port();
+        config.emulation.slow_ms = if config.node == "a0" { 40.0 } else { 0.0 };
+    };
+    let cluster = Plan { change, ..plan() }.start(Some(folder)).await;
+    let path = store(folder, "a0", "causal", 0).join("beside");
+    let file = fs::File::create(&path).unwrap();
+    // Each block has something, and mostly nothing.
+    (0..SLOW_BLOCKS).for_each(|number| file.write_all_at(&[1], number << 20).unwrap());
+    (cluster, path)
+}
+
+/// The seat of partition 0 of the only keyspace in the first data center, as `node` knows it.
+fn seat_of(cluster: &Cluster, node: usize, replica: u8) -> SeatInfo {
+    let is_it = |seat: &SeatInfo| seat.partition == PartitionId(0) && seat.data_center == "a" && seat.replica == replica;
+    cluster.node(node).router().seats().into_iter().find(is_it).unwrap()
+}
+
+async fn copies(cluster: &Cluster, node: usize) {
+    eventually("something has been copied", async || seat_of(cluster, node, 0).coming.is_some_and(|coming| coming.copied > 0)).await;
+}
+
+#[tokio::test]
+async fn what_is_cancelled_is_copied_no_more_and_may_be_begun_again_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, beside) = slow(folder.path()).await;
+    let key = key_of(&cluster, 0, "key");
+    assert_eq!(cluster.client(0).await.ask(&format!("SET {key} 7")).await, Reply::ok());
+    let take = async || cluster.node(1).router().take_seat(KeyspaceId(0), PartitionId(0), "a0".into()).await.unwrap();
+    take().await;
+    copies(&cluster, 1).await;
+    assert!(cluster.node(1).router().cancel_seats(KeyspaceId(0), PartitionId(0)));
+    let copy = folder.path().join("a1/.moving/causal.0.0.copy");
+    eventually("what was copied is deleted", async || !copy.exists()).await;
+    let received = cluster.node(1).router().status().await.peers.iter().find(|peer| peer.name == "a0").unwrap().bytes_received;
+    assert!(received < (SLOW_BLOCKS << 20) / 4 * 3, "{received} bytes came although nobody wanted them");
+    // Whoever copied first has perhaps not ended when another one begins.
+    take().await;
+    copies(&cluster, 1).await;
+    assert!(cluster.node(1).router().cancel_seats(KeyspaceId(0), PartitionId(0)));
+    fs::remove_file(beside).unwrap();
+    take().await;
+    eventually("it has come", async || {
+        let seat = seat_of(&cluster, 1, 0);
+        assert_eq!(seat.coming.and_then(|coming| coming.failed), None);
+        seat.node == "a1" && seat.settled
+    })
+    .await;
+    cluster.client(1).await.ask_until(&format!("GET {key}"), Reply::bulk("7")).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_node_that_stops_gives_up_what_it_copies_and_takes_nothing_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = slow(folder.path()).await;
+    let key = key_of(&cluster, 0, "key");
+    let mut client = cluster.client(0).await;
+    assert_eq!(client.ask(&format!("SET {key} 7")).await, Reply::ok());
+    // As an operator says it: what is copied then is copied by those who answer operators, and they end first.
+    let address = cluster.node(1).addresses().grpc.unwrap();
+    let operator = rheostat_client::Client::connect_with(Options::new([format!("http://{address}")])).await.unwrap();
+    let request = v1::TakeSeatRequest { keyspace: "causal".into(), partition: 0, from: "a0".into(), cancel: false };
+    operator.admin().take_seat(operator.request(request)).await.unwrap();
+    copies(&cluster, 1).await;
+    cluster.stop(1).await;
+    assert!(!folder.path().join("a1/.seats").exists(), "it has taken over what it cannot serve");
+    assert!(!folder.path().join("a1/.moving/causal.0.0.copy").exists());
+    assert_eq!(client.ask(&format!("GET {key}")).await, Reply::bulk("7"));
+    assert_eq!((seat_of(&cluster, 0, 0).node, seat_of(&cluster, 0, 0).moves), ("a0".into(), 0));
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_member_that_was_replaced_while_it_was_away_does_not_have_its_seat_by_its_own_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![replicated("group", "session")];
+    let plan = Plan { data_centers: vec!["a"], partitions: 1, owners: vec![vec![0], vec![], vec![], vec![]], one_way_ms: 0.0, change };
+    let mut cluster = plan.start(Some(folder.path())).await;
+    select(&cluster, 0, "group").await.ask_until("SET key 7", Reply::ok()).await;
+    let seats = cluster.node(0).router().seats();
+    let has = |node: usize| seats.iter().any(|seat| seat.node == format!("a{node}"));
+    let (old, new) = ((0..4).rev().find(|node| has(*node)).unwrap(), (0..4).find(|node| !has(*node)).unwrap());
+    let [from, to] = [old, new].map(|node| format!("a{node}"));
+    let replica = seats.iter().find(|seat| seat.node == from).unwrap().replica;
+    let store = |node: &str| folder.path().join(node).join(if replica == 0 { "group/p0".into() } else { format!("group/p0.{replica}") });
+    let take =
+        async |cluster: &Cluster, node: usize, from: &str| cluster.node(node).router().take_seat(KeyspaceId(0), PartitionId(0), from.into()).await;
+    let is_at = |cluster: &Cluster, node: usize| {
+        let seat = seat_of(cluster, node, replica);
+        (seat.node == format!("a{node}"), seat.settled)
+    };
+    cluster.stop(old).await;
+    take(&cluster, new, &from).await.unwrap();
+    eventually("the new member counts", async || is_at(&cluster, new) == (true, true)).await;
+    for node in (0..4).filter(|node| *node != old) {
+        cluster.stop(node).await;
+    }
+    // As if nobody had heard that it counts yet; and it is not there to say so.
+    let said = format!(
+        "[[seat]]\nkeyspace = \"group\"\ndata_center = \"a\"\npartition = 0\nreplica = {replica}\nversion = 1\nnode = \"{to}\"\nsettled = false\n"
+    );
+    (0..4).for_each(|node| fs::write(folder.path().join(format!("a{node}/.seats")), &said).unwrap());
+    for node in (0..4).filter(|node| *node != new) {
+        cluster.start(node).await;
+    }
+    cluster.connected().await;
+    take(&cluster, old, &to).await.unwrap();
+    eventually("the old member hears that it was replaced", async || {
+        let status = cluster.node(old).router().status().await;
+        status.replicas.iter().any(|replica| replica.status.gauges.contains(&("member_was_replaced", 1.0)))
+    })
+    .await;
+    assert_eq!(is_at(&cluster, old), (true, false), "it does not have the seat, whatever its disk says");
+    // So the one that has replaced it has all that it had, and gets the seat again.
+    cluster.start(new).await;
+    cluster.connected().await;
+    assert!(store(&to).exists(), "the new member's store was deleted");
+    eventually("the new member is asked to come again", async || take(&cluster, new, &from).await.is_ok()).await;
+    eventually("it counts", async || (0..4).all(|node| (seat_of(&cluster, node, replica).node, is_at(&cluster, new).1) == (to.clone(), true))).await;
+    select(&cluster, new, "group").await.ask_until("GET key", Reply::bulk("7")).await;
+    eventually("the old node deletes what it had", async || !store(&from).exists()).await;
+    cluster.stop_all().await;
 }

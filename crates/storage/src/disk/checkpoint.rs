@@ -235,7 +235,13 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// The position from which on the log is needed after a checkpoint at `checkpoint`: by the protocol's own log, perhaps before it.
     fn needed_from(&self, checkpoint: u64) -> u64 {
-        self.entries.oldest().map_or(checkpoint, |position| checkpoint.min(*position))
+        let oldest = self.compacting().map(|(oldest, _)| oldest).or_else(|| self.entries.oldest().copied());
+        oldest.map_or(checkpoint, |position| checkpoint.min(position))
+    }
+
+    /// The last compaction, as long as its record is not on disk: a start would look for the entries that it makes unneeded.
+    pub(super) fn compacting(&self) -> Option<(u64, u64)> {
+        self.compacted.filter(|(_, end)| self.log.durable < *end)
     }
 
     /// Whether a checkpoint and all peers are past the oldest segment.
@@ -297,6 +303,35 @@ mod tests {
         drop(store);
         let (store, recovered) = DiskStore::<Meta>::open(directory.path(), DiskOptions::default()).unwrap();
         assert_eq!((store.stats().keys, recovered.replayed), (1019, 519));
+    }
+
+    /// A start that does not find the compaction looks for the entries before it.
+    #[test]
+    fn the_log_of_entries_stays_until_their_compaction_is_on_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = DiskOptions { segment_bytes: 2000, checkpoint_bytes: u64::MAX, ..DiskOptions::default() };
+        let (mut store, _) = DiskStore::<Meta>::open(directory.path(), options).unwrap();
+        for index in 1..=100 {
+            store.append_entry(index, &[7; 100]).unwrap();
+            if index % 10 == 0 {
+                flush(&mut store);
+            }
+        }
+        store.begin_checkpoint();
+        store.finish_checkpoint().unwrap();
+        assert!(!store.may_drop_segment());
+        for through in [40, 80] {
+            store.compact_entries(through).unwrap();
+            assert!(!store.may_drop_segment(), "{through}");
+        }
+        flush(&mut store);
+        assert!(store.may_drop_segment());
+        while store.may_drop_segment() || store.dropping > 0 {
+            store.continue_checkpoint(false).unwrap();
+        }
+        drop(store);
+        let (_, recovered) = DiskStore::<Meta>::open(directory.path(), DiskOptions::default()).unwrap();
+        assert_eq!(recovered.entries.first().map(|(index, _)| *index), Some(81));
     }
 
     fn large(at: u64, bytes: usize) -> rheostat_core::version::Update<Meta> {

@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) const CHECKPOINT: &str = "checkpoint";
 /// Batches that may wait for the writing thread.
 const WAITING_BATCHES: usize = 2;
 
-/// How long a store that is closed waits for its last reads, and between two looks.
+/// How long a store that is closed waits for its last reads of an engine elsewhere, and between two looks.
 const LAST_READS: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -105,9 +105,32 @@ pub(super) enum Done {
     Segment,
 }
 
-/// The engine, open, and the thread that writes to it.
+/// The engine for jobs that run some time: one that is still to run when the store is closed does not keep the engine open.
+#[derive(Clone)]
+pub(super) struct Later(Arc<Mutex<Option<Arc<dyn Engine>>>>);
+
+impl Later {
+    /// The engine, open as long as this lives. Errors: the store was closed.
+    pub(super) fn engine(&self) -> io::Result<Arc<dyn Engine>> {
+        self.lock().clone().ok_or_else(|| io::Error::other("the store was closed"))
+    }
+
+    /// Nobody gets it any more.
+    fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn Engine>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The engine, open, and the thread that writes to it. When it is dropped, an engine in the store's own directory is closed, and its files change no more.
 pub(super) struct Cold {
     engine: Arc<dyn Engine>,
+    later: Later,
+    /// The engine is in the store's own directory.
+    is_here: bool,
     work: Option<SyncSender<Work>>,
     done: Receiver<io::Result<Done>>,
     thread: Option<JoinHandle<()>>,
@@ -273,7 +296,8 @@ impl Cold {
                 }
             })
             .map_err(OpenError::io("start the checkpoint thread of", directory))?;
-        Ok((Cold { engine, work: Some(work), done, thread: Some(thread), changes: Cell::new(0) }, store, checkpoint, keys))
+        let (later, is_here) = (Later(Arc::new(Mutex::new(Some(engine.clone())))), options.engines.is_none());
+        Ok((Cold { engine, later, is_here, work: Some(work), done, thread: Some(thread), changes: Cell::new(0) }, store, checkpoint, keys))
     }
 
     /// The chain of `key`, least version first.
@@ -330,6 +354,11 @@ impl Cold {
         self.engine.clone()
     }
 
+    /// The same for a job that is run later, or never.
+    pub(super) fn later(&self) -> Later {
+        self.later.clone()
+    }
+
     /// All chains, in the order of the walk.
     pub(super) fn all<M: Wire>(&self) -> impl Iterator<Item = io::Result<Stored<M>>> + use<'_, M> {
         let read = |from: Bound<&[u8]>| self.engine.walk(from, PAGE, PAGE_BYTES);
@@ -369,9 +398,10 @@ impl Drop for Cold {
             // A panic of the thread was reported where it happened.
             let _ = thread.join();
         }
-        // Whoever opens the store next finds the engine closed, if reads that are under way end soon.
+        self.later.close();
+        // Whoever opens the store next, or copies its files, finds the engine closed: until then one that is here may merge its tables. Of one that is elsewhere, reads may wait long for an answer.
         let mut waited = Duration::ZERO;
-        while Arc::strong_count(&self.engine) > 1 && waited < LAST_READS {
+        while Arc::strong_count(&self.engine) > 1 && (self.is_here || waited < LAST_READS) {
             std::thread::sleep(LOOK);
             waited += LOOK;
         }

@@ -82,6 +82,8 @@ pub struct DiskStore<M> {
     state: Option<Vec<u8>>,
     /// The positions before the records of the protocol's own log.
     entries: Entries<u64>,
+    /// Where the oldest entry was before the last compaction, and the end of that one's record.
+    compacted: Option<(u64, u64)>,
     /// Keys that the engine holds, or will when it confirms.
     engine_keys: u64,
     checkpoint: cold::Checkpoint,
@@ -167,6 +169,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             newest: recovered.newest.clone(),
             state: recovered.state.clone(),
             entries: positions,
+            compacted: None,
             engine_keys,
             checkpoint,
             running: None,
@@ -340,8 +343,13 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
     }
 
     fn compact_entries(&mut self, through: u64) -> io::Result<Position> {
+        let oldest = self.entries.oldest().copied();
         self.log.append(Kind::Compact, |out| through.encode(out))?;
         self.entries.compact(through);
+        if let Some(oldest) = oldest {
+            let oldest = self.compacting().map_or(oldest, |(before, _)| before.min(oldest));
+            self.compacted = Some((oldest, self.log.end()));
+        }
         Ok(self.end())
     }
 

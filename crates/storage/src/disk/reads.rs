@@ -6,11 +6,13 @@ use super::DiskStore;
 use super::cold::{self, decode_chain};
 use super::options::IoOperation;
 use crate::chains::collectable;
+use crate::engine::Engine;
 use rheostat_core::store::{Cut, ReadDone, ReadJob};
 use rheostat_core::version::{Key, Version};
 use rheostat_core::wire::Wire;
 use std::collections::{HashSet, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of the next job in this process: what was read for a store that was open before is not taken for this one's.
@@ -140,7 +142,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             return None;
         }
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let (engine, options) = (self.cold.reader(), self.options.clone());
+        let (later, options) = (self.cold.later(), self.options.clone());
         let reads = &mut self.reads;
         let is_far = options.engines.is_some();
         let most = options.job_bytes();
@@ -150,7 +152,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             Box::new(move || {
                 // One that is far is asked for all at once; of one that is here, each key is read when the one before has been.
                 let together = if is_far { MOST_KEYS } else { 1 };
-                let found = options.ask(IoOperation::Read).and_then(|()| cold::read(&*engine, &keys, together, most));
+                let read = |engine: Arc<dyn Engine>| options.ask(IoOperation::Read).and_then(|()| cold::read(&*engine, &keys, together, most));
+                let found = later.engine().and_then(read);
                 // Who waits for a key that was too much asks again.
                 ReadDone { job: number, found: found.map(|values| keys.into_iter().zip(values).collect()) }
             }) as Box<dyn FnOnce() -> ReadDone + Send>
@@ -158,7 +161,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             let (walk, after) = (std::mem::take(&mut reads.walk), reads.walked_to.clone());
             reads.jobs.push(Job { number, keys: Vec::new(), walk });
             Box::new(move || {
-                let found = options.ask(IoOperation::Read).and_then(|()| cold::walk(&*engine, after.as_ref(), walk, most));
+                let read = |engine: Arc<dyn Engine>| options.ask(IoOperation::Read).and_then(|()| cold::walk(&*engine, after.as_ref(), walk, most));
+                let found = later.engine().and_then(read);
                 ReadDone { job: number, found: found.map(|some| some.into_iter().map(|(key, value)| (key, Some(value))).collect()) }
             })
         };
@@ -217,4 +221,76 @@ impl<M> Reads<M> {
 fn decoded<M: Wire>((key, value): (Key, Option<Vec<u8>>)) -> io::Result<(Key, Vec<Version<M>>)> {
     let versions = value.map_or_else(|| Ok(Vec::new()), |value| decode_chain(&value))?;
     Ok((key, versions))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DiskOptions;
+    use crate::conformance::{Meta, append, flush, id, put};
+    use crate::disk::options::IoHook;
+    use rheostat_core::store::Store;
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::{Mutex, mpsc};
+    use std::time::Duration;
+
+    fn open(directory: &Path, options: &DiskOptions) -> DiskStore<Meta> {
+        DiskStore::open(directory, options.clone()).unwrap().0
+    }
+
+    /// A store in `directory` that has a key on disk only, and the job that is to read it.
+    fn asked(directory: &Path, options: &DiskOptions) -> (DiskStore<Meta>, ReadJob) {
+        let mut store = open(directory, options);
+        append(&mut store, &put(id(1, 0), &["k"]), true);
+        flush(&mut store);
+        store.checkpoint().unwrap();
+        drop(store);
+        let mut store = open(directory, options);
+        assert!(!store.ready(&[b"k"]));
+        let job = store.begin_read().unwrap();
+        (store, job)
+    }
+
+    #[test]
+    fn a_job_that_was_not_run_keeps_no_store_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, job) = asked(directory.path(), &DiskOptions::default());
+        drop(store);
+        let mut store = open(directory.path(), &DiskOptions::default());
+        assert!(job.run().found.is_err(), "its store was closed");
+        assert_eq!(store.chain(b"k").len(), 1);
+    }
+
+    #[test]
+    fn a_store_is_closed_when_the_last_read_of_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (begun, begins) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel::<()>();
+        let (begun, goes_on) = (Mutex::new(begun), Mutex::new(goes_on));
+        let hook: IoHook = Arc::new(move |operation| {
+            if operation == IoOperation::Read {
+                begun.lock().unwrap().send(()).unwrap();
+                goes_on.lock().unwrap().recv().unwrap();
+            }
+            Ok(())
+        });
+        let (store, job) = asked(directory.path(), &DiskOptions { io_hook: Some(hook), ..DiskOptions::default() });
+        let is_closed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(|| job.run());
+            begins.recv().unwrap();
+            scope.spawn(|| {
+                drop(store);
+                is_closed.store(true, Ordering::Release);
+            });
+            // Longer than a store that is elsewhere waits.
+            std::thread::sleep(Duration::from_millis(1500));
+            let was_closed = is_closed.load(Ordering::Acquire);
+            go_on.send(()).unwrap();
+            assert!(!was_closed, "its engine may still change its files");
+            assert_eq!(reads.join().unwrap().found.unwrap().len(), 1);
+        });
+        assert!(is_closed.load(Ordering::Acquire));
+    }
 }
