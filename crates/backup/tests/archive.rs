@@ -250,6 +250,23 @@ fn what_is_missing_is_named_and_a_moment_in_it_is_refused() {
 }
 
 #[test]
+fn a_keyspace_that_was_not_written_for_long_is_whole_without_segments() {
+    let place = Place::new();
+    place.base(10, &[]);
+    place.changes(1, 5, 15, &[change("k", 12, Some("v"))]);
+    place.base(50, &[record("k", 12, "v")]);
+    place.head(1, 15, 60);
+    let unneeded = place.look().unneeded(at(55));
+    assert_eq!((unneeded.bases.len(), unneeded.segments.len()), (1, 1));
+    unneeded.remove(&*place.store).unwrap();
+    assert_eq!(place.faults(), [""; 0]);
+    place.shows(58, &[("k", "v")]);
+    // One that the full backup does not stand for is missed.
+    place.head(2, 55, 60);
+    assert!(place.faults()[0].contains("up to number 2, are missing"), "{:?}", place.faults());
+}
+
+#[test]
 fn a_gap_that_was_told_is_no_fault() {
     let place = Place::new();
     place.base(10, &[]);

@@ -34,6 +34,10 @@ use rheostat_client::{Error, v1};
 use rheostat_proto::glance::behind_ms;
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a walk over all keys of a keyspace may take.
+const WALK: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\
 Examples:

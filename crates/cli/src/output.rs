@@ -1,19 +1,31 @@
-//! Standard output. A reader that has gone away (`rheostat ctl status | head -1`) is no reason to fail.
+//! Standard output. A reader that has gone away (`rheostat ctl status | head -1`) is no reason to fail. What has no end by itself ends then.
 
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether nobody reads what is printed any more, as far as printing has shown.
+pub fn reader_is_gone() -> bool {
+    READER_IS_GONE.load(Ordering::Relaxed)
+}
+
+fn note(written: io::Result<()>) {
+    if written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        READER_IS_GONE.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Prints `text` and a line feed.
 pub fn line(text: fmt::Arguments<'_>) {
-    // See the module.
-    let _ = writeln!(std::io::stdout(), "{text}");
+    note(writeln!(io::stdout(), "{text}"));
 }
 
 /// Prints `text` as it is.
 pub fn text(text: &str) {
-    let mut out = std::io::stdout();
-    // See the module.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let mut out = io::stdout();
+    note(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
 /// Prints `value` as one line of JSON.

@@ -87,7 +87,7 @@ pub struct ScanPage {
 }
 
 /// Partitions that are asked at once.
-const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: usize = 64;
 
 /// Slots that one operation of a count looks at: few enough that a shard serves others in between.
 const COUNT_SLOTS: u16 = 128;

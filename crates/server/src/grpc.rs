@@ -20,7 +20,7 @@ pub(crate) use monitors::event as monitor_event;
 pub(crate) use store::Service as StoreService;
 
 use crate::config::Role;
-use crate::guard::NOWHERE;
+use crate::guard::{NODE, NOWHERE};
 use crate::node_proof;
 use crate::opening::loading;
 use crate::router::Router;
@@ -188,7 +188,7 @@ impl Shared {
         let now_us = self.clocks.monotonic_us();
         self.guard.may_try(now_us, address).map_err(|_| Closed::Later)?;
         let is = self.node_proof.as_ref().is_some_and(|proof| proof.is_of_a_node(&shown, self.clocks.physical_ms()));
-        self.guard.tried(now_us, address, is);
+        self.guard.tried(now_us, address, NODE, is);
         if is { Ok(None) } else { Err(Closed::Wrong) }
     }
 

@@ -96,7 +96,10 @@ pub(crate) struct Memory {
     /// Bytes that may be read of other nodes as fast as they come, until the next look.
     unhurried: AtomicU64,
     /// Bytes of requests that are arriving: what was announced of those that are large.
-    arriving: AtomicUsize,
+    arriving: Arc<AtomicUsize>,
+    /// Bytes of transactions that are kept until EXEC, of those that are large.
+    queued: Arc<AtomicUsize>,
+    /// What each of the two may be.
     max_arriving: usize,
     /// What stores on disk may use of the memory that is theirs.
     share: Arc<AtomicU32>,
@@ -116,7 +119,8 @@ impl Memory {
             pressure: AtomicUsize::new(0),
             beyond: AtomicBool::new(false),
             unhurried: AtomicU64::new(u64::MAX),
-            arriving: AtomicUsize::new(0),
+            arriving: Arc::default(),
+            queued: Arc::default(),
             max_arriving,
             share: Arc::new(AtomicU32::new(DiskOptions::WHOLE)),
         }
@@ -191,23 +195,32 @@ impl Memory {
     }
 
     /// Room for a request of `bytes`; `None` while there is none.
-    pub(crate) fn take_arriving(self: &Arc<Self>, bytes: usize) -> Option<Arriving> {
+    pub(crate) fn take_arriving(&self, bytes: usize) -> Option<Arriving> {
+        self.take(&self.arriving, bytes)
+    }
+
+    /// Room for a transaction of `bytes` that is kept until EXEC; `None` while there is none. It is not taken from what arrives: the largest fits in both.
+    pub(crate) fn take_queued(&self, bytes: usize) -> Option<Arriving> {
+        self.take(&self.queued, bytes)
+    }
+
+    fn take(&self, taken: &Arc<AtomicUsize>, bytes: usize) -> Option<Arriving> {
         let most = if self.pressure() == Pressure::Full { bytes.min(self.max_arriving) } else { self.max_arriving };
         let fits = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= most);
-        self.arriving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        Some(Arriving { memory: self.clone(), bytes })
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Arriving { taken: taken.clone(), bytes })
     }
 }
 
-/// Room for a request that is arriving; given back when this is dropped.
+/// Room for a request that is arriving or kept; given back when this is dropped.
 pub(crate) struct Arriving {
-    memory: Arc<Memory>,
+    taken: Arc<AtomicUsize>,
     pub(crate) bytes: usize,
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        self.memory.arriving.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.taken.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

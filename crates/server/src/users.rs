@@ -287,7 +287,7 @@ impl Users {
                 known.filter(|named| named.secret.matches(offered.as_bytes())).map(|named| Some(named.rights.clone()))
             }
         };
-        guard.tried(now_us, address, found.is_some());
+        guard.tried(now_us, address, user.unwrap_or(DEFAULT.as_bytes()), found.is_some());
         found.ok_or(Closed::Wrong)
     }
 

@@ -83,8 +83,8 @@ impl Chain {
         runs
     }
 
-    /// What should be there and is not, a line each.
-    pub(super) fn faults(&self) -> Vec<String> {
+    /// What should be there and is not, a line each. What is from before `oldest`, the first full backup, is not needed.
+    pub(super) fn faults(&self, oldest: Option<Timestamp>) -> Vec<String> {
         let mut faults = Vec::new();
         let between = |one: Timestamp, other: Timestamp| format!("what was written between {} and {} is not known", in_words(one), in_words(other));
         for pair in self.runs().windows(2) {
@@ -99,7 +99,9 @@ impl Chain {
             }
         }
         let last = self.changes.iter().map(|one| one.number).max().unwrap_or(0);
-        if let Some((number, from, _)) = self.idle().filter(|(number, ..)| *number > last) {
+        if let Some((number, from, _)) =
+            self.idle().filter(|(number, from, _)| *number > last && oldest.is_none_or(|oldest| told_through(*from) > oldest))
+        {
             faults.push(format!(
                 "the last segments of changes, up to number {number}, are missing: nothing is known up to {}",
                 in_words(told_through(from))

@@ -359,7 +359,9 @@ impl Archive {
         for place in self.followed() {
             let chain = &self.chains[place];
             let name = &self.settings.keyspaces[place].name;
-            checked.faults.extend(chain.faults().into_iter().map(|fault| format!("{}: keyspace {name}: {fault}", store.name())));
+            checked.faults.extend(
+                chain.faults(self.bases.first().map(|base| base.at)).into_iter().map(|fault| format!("{}: keyspace {name}: {fault}", store.name())),
+            );
             let gone = |name: &str| read_gone(store, name);
             for segment in &chain.changes {
                 checked.objects += 1;

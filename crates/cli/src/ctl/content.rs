@@ -3,7 +3,7 @@
 //! Each data center says by hash slot what it shows, of the slots that differ by key, and of the keys that differ which versions it has. What was written after the question is under way, and no
 //! difference.
 
-use super::{bits, is_group, one_of_each, version_json};
+use super::{WALK, bits, is_group, one_of_each, version_json};
 use crate::Failure;
 use crate::connection::Node;
 use crate::output::say;
@@ -81,8 +81,9 @@ fn failed(data_center: &str, error: impl Into<Error>) -> Failure {
 }
 
 async fn contents(client: &Client, data_center: &str, keyspace: &str, slot: Option<u32>, from: u32) -> Result<v1::ContentsResponse, Failure> {
-    let request = v1::ContentsRequest { keyspace: keyspace.to_string(), slot, from };
-    let answer = client.admin().contents(client.request(request)).await;
+    let mut request = client.request(v1::ContentsRequest { keyspace: keyspace.to_string(), slot, from });
+    request.set_timeout(WALK);
+    let answer = client.admin().contents(request).await;
     answer.map(|answer| answer.into_inner()).map_err(|status| failed(data_center, status))
 }
 

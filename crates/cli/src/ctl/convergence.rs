@@ -5,7 +5,7 @@
 //! have takes the place of clocks and links.
 
 use super::content::Writer;
-use super::{behind_ms, bits, content, is_group, one_of_each, status_of_all};
+use super::{WALK, behind_ms, bits, content, is_group, one_of_each, status_of_all};
 use crate::Failure;
 use crate::connection::Node;
 use crate::date::span;
@@ -282,8 +282,9 @@ async fn digests(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Dige
         for (data_center, node) in one_of_each(topology, nodes) {
             let client = node.and_then(|node| node.client.as_ref().map_err(ToString::to_string));
             let client = client.map_err(|why| format!("data center {data_center}: {why}"))?;
-            let request = v1::DigestRequest { keyspace: keyspace.name.clone(), dial: None };
-            let answer = client.admin().digest(client.request(request)).await;
+            let mut request = client.request(v1::DigestRequest { keyspace: keyspace.name.clone(), dial: None });
+            request.set_timeout(WALK);
+            let answer = client.admin().digest(request).await;
             let answer = answer.map_err(|status| format!("data center {data_center}: {}", rheostat_client::Error::from(status)))?.into_inner();
             let (keys, digest) = answer.partitions.iter().fold((0, 0), |(keys, digest), one| (keys + one.keys, digest ^ one.digest));
             rows.push((keyspace.name.clone(), data_center.to_string(), keys, digest));

@@ -230,6 +230,9 @@ impl Watch {
                 false => crate::output::text(&described(&event)),
             }
             *left -= 1;
+            if crate::output::reader_is_gone() {
+                *left = 0;
+            }
             if *left == 0 {
                 break;
             }

@@ -1,5 +1,6 @@
 //! `rheostat ctl restore`.
 
+use super::WALK;
 use super::backup::{Progress, check};
 use super::convergence::arrived;
 use super::nearest::nearest_first;
@@ -38,8 +39,6 @@ const BATCH_BYTES: usize = 512 << 10;
 const BATCHES: usize = 4;
 /// Between two looks at what the data centers show.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a walk over all keys of a keyspace may take.
-const WALK: Duration = Duration::from_secs(600);
 
 /// Arguments of `ctl restore`.
 #[derive(Args, Debug)]

@@ -59,7 +59,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
                 (_, true) => output::text(&format!("\x1b[H{}\x1b[J", look.text(paint).replace('\n', "\x1b[K\n"))),
                 _ => say!("{}", look.text(paint)),
             }
-            if arguments.count.is_some_and(|count| looks >= count) {
+            if arguments.count.is_some_and(|count| looks >= count) || output::reader_is_gone() {
                 return Ok(ExitCode::SUCCESS);
             }
         } else if on_screen {

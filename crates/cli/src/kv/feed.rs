@@ -1,6 +1,6 @@
 //! `rheostat kv feed` and `rheostat kv conflicts`: JSON, a line each.
 
-use crate::output::say;
+use crate::output::{self, say};
 use clap::Args;
 use rheostat_client::feed::{self, Change, Conflict, Feed, From};
 use rheostat_client::{Client, Error};
@@ -36,6 +36,9 @@ pub(super) async fn follow(client: &Client, keyspace: &str, arguments: &Argument
         let changes = feed.next().await?;
         changes.iter().for_each(|change| say!("{}", Value::Object(told(change))));
         say!("{}", json!({ "position": feed.position(), "order": if feed.is_causal() { "causal" } else { "clocks" } }));
+        if output::reader_is_gone() {
+            return Ok(true);
+        }
         if let Some(left) = &mut left {
             *left = left.saturating_sub(changes.len() as u64);
             if *left == 0 {

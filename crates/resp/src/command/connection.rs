@@ -184,8 +184,14 @@ fn auth(request: Request<'_>) -> Parsed<'_> {
     }
 }
 
-/// Redis' rule for what it prints in CLIENT LIST: printable ASCII without spaces.
+/// The most bytes of what a client says of itself: it is kept as long as the connection.
+const MOST_NAME_BYTES: usize = 1024;
+
+/// Redis' rule for what it prints in CLIENT LIST: printable ASCII without spaces. And no more than a name has.
 fn checked_name<'a>(name: &'a [u8], what: &str) -> Result<&'a [u8], CommandError> {
+    if name.len() > MOST_NAME_BYTES {
+        return Err(CommandError::Other(format!("ERR {what} cannot have more than {MOST_NAME_BYTES} bytes").into()));
+    }
     if name.iter().all(u8::is_ascii_graphic) {
         return Ok(name);
     }

@@ -62,6 +62,18 @@ const HOLD_BYTES: usize = 64 << 10;
 /// Requests of a pipeline whose keys are looked up ahead, all at once.
 const PREFETCHED: u64 = 32;
 
+/// What is read of a client's next requests while the present one waits for long.
+const AHEAD_BYTES: usize = 16 << 10;
+
+/// The least that a client sends of a large request, in bytes a millisecond, once it has had room in memory for as long as one may be silent: others wait for that room.
+const LEAST_PACE: u64 = 64;
+
+/// How many times as long as a client may be silent a large request waits for room: others have to fall silent first.
+const PATIENCE: u64 = 4;
+
+/// For requests that are large and have waited for room for too long.
+const NO_ROOM: &str = "BUSY other large requests are arriving, and there is no room in memory for one more (limits.memory_bytes)";
+
 /// The largest growth of an input buffer ahead of what has arrived.
 const GROWTH_BYTES: usize = 1 << 20;
 
@@ -78,11 +90,17 @@ struct Inner {
     input: Vec<u8>,
     /// Room for it in memory, if it is large.
     arriving: Option<Arriving>,
+    /// Since when it has had some.
+    arriving_since_us: Option<u64>,
     /// There is none at the moment: nothing is read.
     waits_for_room: bool,
+    /// Since when there has been none.
+    no_room_since_us: Option<u64>,
     /// Whether `input` may hold whole requests.
     unparsed: bool,
     output: Output,
+    /// TLS may keep some of what was written.
+    flushes: bool,
     /// Whether the shard's next turn knows of us.
     registered: bool,
     slow: Option<Slow>,
@@ -180,8 +198,11 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr, ar
             unparsed: !arrived.is_empty(),
             input: arrived,
             arriving: None,
+            arriving_since_us: None,
             waits_for_room: false,
+            no_room_since_us: None,
             output: Output::default(),
+            flushes: false,
             registered: false,
             slow: None,
             under_way: UnderWay::default(),
@@ -237,7 +258,7 @@ impl Connection {
                 continue;
             }
             if inner.closing == Closing::AfterReplies {
-                if !inner.output.is_empty() {
+                if !inner.output.is_empty() || inner.flushes {
                     break;
                 }
                 std::task::ready!(inner.stream.poll_shutdown(context))?;
@@ -330,11 +351,9 @@ impl Connection {
             inner.waiting = 0;
         }
         let waker = inner.waker.clone().unwrap_or_else(|| Waker::noop().clone());
-        let before = inner.output.len();
         if inner.write(shard, &mut Context::from_waker(&waker)).is_err() {
             inner.closing = Closing::Now;
         }
-        inner.progress_us = if inner.output.len() < before { now.monotonic_us } else { inner.progress_us };
         // What the task waits for may be that the buffer has room again, or is empty.
         if inner.closing != Closing::No || (inner.unparsed || inner.state.is_listening()) && inner.slow.is_none() || shard.is_stopping() {
             inner.wake();
@@ -343,19 +362,40 @@ impl Connection {
         !all
     }
 
-    /// Closes the connection if nothing has come of it for too long.
-    pub(crate) fn check_stalled(&self, shard: &mut Shard, now: Now) {
+    /// Closes the connection if nothing has come of it for too long, or if its client has gone while a request waits.
+    pub(crate) fn check_stalled(self: &Rc<Self>, shard: &mut Shard, now: Now) {
         let mut inner = self.inner.borrow_mut();
+        let inner = &mut *inner;
+        let stall_ms = shard.shared.config.limits.stall_timeout_ms;
+        let ms_since = |since_us: u64| now.monotonic_us.saturating_sub(since_us) / 1000;
         if std::mem::take(&mut inner.waits_for_room) {
             // That it does not go on is no fault of the client's.
             inner.progress_us = now.monotonic_us;
             inner.wake();
+            if ms_since(*inner.no_room_since_us.get_or_insert(now.monotonic_us)) >= PATIENCE * stall_ms {
+                shard.counters.errors += 1;
+                inner.output.error(NO_ROOM, inner.state.version());
+                inner.output.end_batch();
+                inner.closing = Closing::AfterReplies;
+                if !std::mem::replace(&mut inner.registered, true) {
+                    shard.register_ready(self);
+                }
+                return;
+            }
         }
         let limits = &shard.shared.config.limits;
-        let quiet_ms = now.monotonic_us.saturating_sub(inner.progress_us) / 1000;
-        let half_sent = !inner.input.is_empty() && inner.slow.is_none() && !inner.unparsed;
-        let unread = inner.output.has_released();
-        let stalled = (half_sent || unread) && quiet_ms >= limits.stall_timeout_ms;
+        let quiet_ms = ms_since(inner.progress_us);
+        if inner.slow.is_some() && quiet_ms >= limits.operation_timeout_ms && inner.is_gone() {
+            inner.closing = Closing::Now;
+            return inner.wake();
+        }
+        let half_sent = inner.slow.is_none() && !inner.unparsed && (!inner.input.is_empty() || inner.state.queued().is_some());
+        let unread = inner.output.has_released() || inner.flushes;
+        // What holds room that others wait for has to come, too.
+        let arriving = inner.arriving_since_us.map(|since_us| (since_us, inner.input.len() as u64));
+        let crawls = |(since_us, bytes)| ms_since(since_us).saturating_sub(limits.stall_timeout_ms) > bytes / LEAST_PACE;
+        let stalled =
+            (half_sent || unread) && quiet_ms >= limits.stall_timeout_ms || half_sent && arriving.into_iter().chain(inner.state.queued()).any(crawls);
         let unknown_ms = now.monotonic_us.saturating_sub(inner.state.created_us()) / 1000;
         let unknown = !inner.state.is_authenticated() && unknown_ms >= limits.stall_timeout_ms;
         let idle = limits.idle_timeout_ms > 0 && quiet_ms >= limits.idle_timeout_ms && inner.slow.is_none() && !inner.state.is_listening();
@@ -432,8 +472,11 @@ impl Inner {
             self.arriving = shard.borrow().shared.budget.take_arriving(whole);
             self.waits_for_room = self.arriving.is_none();
             if self.waits_for_room {
+                self.arriving_since_us = None;
                 return Poll::Pending;
             }
+            self.no_room_since_us = None;
+            self.arriving_since_us.get_or_insert_with(|| shard.borrow().now().monotonic_us);
         }
         let mut input = std::mem::take(&mut self.input);
         input.reserve(room);
@@ -447,8 +490,29 @@ impl Inner {
         read
     }
 
+    /// While a request waits, nothing is read otherwise: whether the client has gone meanwhile. What it has sent is kept, up to a bound; behind more than that its end is not seen.
+    fn is_gone(&mut self) -> bool {
+        if self.input.len() >= AHEAD_BYTES {
+            return false;
+        }
+        let waker = self.waker.clone().unwrap_or_else(|| Waker::noop().clone());
+        let mut bytes = [0; AHEAD_BYTES];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        match Pin::new(&mut self.stream).poll_read(&mut Context::from_waker(&waker), &mut buffer) {
+            Poll::Pending => false,
+            Poll::Ready(Err(_)) => true,
+            Poll::Ready(Ok(())) => {
+                self.input.extend_from_slice(buffer.filled());
+                buffer.filled().is_empty()
+            }
+        }
+    }
+
     /// Keeps what is left of `input` after `used` bytes.
     fn keep(&mut self, mut input: Vec<u8>, used: usize) {
+        if used > 0 {
+            self.arriving_since_us = None;
+        }
         if used == input.len() {
             input.clear();
             self.arriving = None;
@@ -552,21 +616,25 @@ impl Inner {
 
     /// Writes what has been released, as far as the socket takes it.
     fn write(&mut self, shard: &mut Shard, context: &mut Context<'_>) -> io::Result<()> {
-        let mut any = false;
         while let Some(bytes) = self.output.released() {
             match self.stream.poll_write(context, bytes) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(written)) => {
-                    any = true;
                     shard.counters.bytes_written += written as u64;
                     self.output.written(written);
+                    // What TLS has taken may wait in it until the socket takes more.
+                    self.flushes = true;
+                    self.progress_us = shard.now().monotonic_us;
                 }
                 Poll::Ready(Err(error)) => return Err(error),
             }
         }
-        if any && let Poll::Ready(result) = self.stream.poll_flush(context) {
-            result?;
+        if self.flushes
+            && let Poll::Ready(flushed) = self.stream.poll_flush(context)
+        {
+            flushed?;
+            self.flushes = false;
         }
         Ok(())
     }

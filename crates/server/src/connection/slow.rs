@@ -594,13 +594,20 @@ fn count_outcomes(
     counts: impl Fn(&Outcome) -> bool + 'static,
 ) -> Slow {
     Box::pin(async move {
-        let partition = |key: &Key| access.topology().partition_of(key);
-        let operations = keys.into_iter().map(|key| (partition(&key), operation(key)));
-        let outcomes = access::execute_all(&access, context.keyspace, &mut session, operations).await;
-        let count = outcomes.iter().filter(|outcome| counts(outcome)).count();
-        match outcomes.iter().find_map(|outcome| if let Outcome::Failed(failure) = outcome { Some(failure) } else { None }) {
-            None => context.done(Some(session), access.waits(), |writer| writer.integer(count as i64)),
-            Some(failure) => context.failed(session, access.waits(), failure),
+        let (mut keys, mut count, mut failed) = (keys.into_iter(), 0, None);
+        // No more values are held than those of some keys.
+        while keys.len() > 0 {
+            let some = keys.by_ref().take(access::AT_ONCE).map(|key| (access.topology().partition_of(&key), operation(key)));
+            for outcome in access::execute_all(&access, context.keyspace, &mut session, some).await {
+                count += i64::from(counts(&outcome));
+                if let Outcome::Failed(failure) = outcome {
+                    failed.get_or_insert(failure);
+                }
+            }
+        }
+        match failed {
+            None => context.done(Some(session), access.waits(), |writer| writer.integer(count)),
+            Some(failure) => context.failed(session, access.waits(), &failure),
         }
     })
 }

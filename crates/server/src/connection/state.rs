@@ -218,6 +218,12 @@ impl State {
         !self.authenticated
     }
 
+    /// What a transaction that is open holds of the room for large ones: since when, and how many bytes.
+    pub(super) fn queued(&self) -> Option<(u64, u64)> {
+        self.multi.as_ref()?.queued()
+    }
+
+    /// The version of the protocol that the client has chosen.
     pub(super) fn version(&self) -> RespVersion {
         self.version
     }

@@ -91,6 +91,9 @@ impl Registry {
         if self.live().count() >= MOST {
             return Err(format!("there are {MOST} monitors already; one with a pattern (--infer) can stand for any number"));
         }
+        if !self.entries.contains_key(name) && self.entries.len() >= MOST_REMEMBERED {
+            return Err(format!("{MOST_REMEMBERED} monitors have had a name, which the nodes remember: use one again that was removed"));
+        }
         Ok(Entry { stamp: self.stamp(name, now_ms), definition: predicate.definition, removed: false })
     }
 
@@ -185,5 +188,18 @@ mod tests {
         }
         assert!(registry.add(predicate("p0", "x = 1"), 1).unwrap_err().contains("already"));
         assert!(registry.add(predicate("more", "x = 1"), 1).unwrap_err().contains("1000"));
+        // Those that were removed are remembered, so that they do not come back, and not any number of them.
+        for number in 0..MOST_REMEMBERED {
+            let name = format!("p{number}");
+            if number >= MOST {
+                let entry = registry.add(predicate(&name, "x = 1"), 1).unwrap();
+                assert_eq!(registry.merge(vec![entry]).len(), 1);
+            }
+            let removed = registry.remove(&name, 2).unwrap();
+            registry.merge(vec![removed]);
+        }
+        assert!(registry.add(predicate("more", "x = 1"), 3).unwrap_err().contains("use one again"));
+        let again = registry.add(predicate("p7", "x = 1"), 3).unwrap();
+        assert_eq!((registry.merge(vec![again]).len(), registry.live().count()), (1, 1));
     }
 }

@@ -136,3 +136,34 @@ async fn a_node_with_a_bad_certificate_does_not_start_and_names_the_file() {
     let error = Node::start(with_tls(alone("tls"), &files)).await.err().unwrap();
     assert!(matches!(&error, StartError::Tls(_)) && error.to_string().contains("missing.pem"), "{error}");
 }
+
+/// TLS may keep the end of a reply that the socket has no room for: it is sent when there is, whether or not the client asks for more.
+#[tokio::test]
+async fn who_reads_slowly_gets_the_whole_of_a_reply() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = issue(folder.path(), "node");
+    let node = Node::start(with_tls(alone("tls"), &files)).await.unwrap();
+    let connector = TlsConnector::from(rheostat_server::tls::to_peer(&files).unwrap());
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(8 << 10).unwrap();
+    let stream = socket.connect(node.addresses().resp.unwrap()).await.unwrap();
+    let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+    let mut answer = vec![0; 16 << 20];
+    let mut read = async |stream: &mut tokio_rustls::client::TlsStream<TcpStream>, bytes: usize, what: &str| {
+        let whole = tokio::time::timeout(Duration::from_secs(30), stream.read_exact(&mut answer[..bytes])).await;
+        whole.unwrap_or_else(|_| panic!("{what}: the end does not come")).unwrap();
+    };
+    for size in (0..80).map(|step| 100_000 + step * 64_000) {
+        stream.write_all(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${size}\r\n").as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; size]).await.unwrap();
+        stream.write_all(b"\r\n").await.unwrap();
+        stream.flush().await.unwrap();
+        read(&mut stream, 5, "SET").await;
+        stream.write_all(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").await.unwrap();
+        stream.flush().await.unwrap();
+        // The socket is full by then.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        read(&mut stream, format!("${size}\r\n\r\n").len() + size, &format!("GET of {size} bytes")).await;
+    }
+    node.shutdown().await;
+}

@@ -62,8 +62,9 @@ async fn each_user_has_its_own_password() {
         assert_eq!(said(&node, &format!("AUTH {credentials}")).await[0], answer, "{credentials}");
         let hash = password_sha256(b"shop-s");
         assert_eq!(said(&node, &format!("AUTH shop {hash}")).await[0], wrong, "the digest is no password");
-        // A right one ends the count.
+        // Each user's right one ends the count of the wrong ones for him; for names that nobody has there are two wrong ones in all.
         assert_eq!(said(&node, "AUTH shop shop-s").await[0], "+OK");
+        assert_eq!(said(&node, "AUTH default \"open sesame\"").await[0], "+OK");
     }
     let answer = said(&node, "AUTH shop shop-s; RESET; GET shop:1; AUTH reader reader-s; ACL WHOAMI").await;
     assert_eq!(answer, ["+OK", "+RESET", "-NOAUTH Authentication required.", "+OK", "$6", "reader", "+OK"]);

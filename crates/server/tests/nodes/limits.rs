@@ -3,6 +3,8 @@
 use crate::client::{Client, Reply, eventually};
 use crate::cluster::{Plan, single, start_single};
 use rheostat_core::DcId;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 #[tokio::test]
 async fn too_many_connections_are_told_so() {
@@ -92,6 +94,17 @@ async fn a_reply_that_is_too_large_is_refused_and_costs_nothing() {
         let reply = client.ask_with(&keys(5)).await;
         assert!(reply.is_error("ERR") && format!("{reply:?}").contains("max_reply_bytes"), "{reply:?}");
         assert_eq!(client.ask_with(&keys(3)).await.items().len(), 4);
+        // So is one that the connection itself puts together.
+        assert_eq!(client.ask("RHEO STRATEGY predicted").await, Reply::ok());
+        for key in 0..12 {
+            client.ask_with(&[b"SET".as_slice(), format!("k{key}").as_bytes(), &vec![b'x'; 400 << 10]]).await;
+        }
+        let all: Vec<String> = (0..12).map(|key| format!("k{key}")).collect();
+        let reply = client.ask_with(&[&["MGET".to_owned()], all.as_slice()].concat()).await;
+        assert!(reply.is_error("ERR") && format!("{reply:?}").contains("max_reply_bytes"), "{reply:?}");
+        assert_eq!(client.ask_with(&[&["MGET".to_owned()], &all[..10]].concat()).await.items().len(), 10);
+        let many: Vec<&str> = ["EXISTS"].into_iter().chain((0..10).flat_map(|_| all.iter().map(String::as_str))).collect();
+        assert_eq!(client.ask_with(&many).await, Reply::Integer(120));
         node.shutdown().await;
     }
 }
@@ -122,9 +135,117 @@ async fn half_sent_requests_leave_room_for_others() {
     assert!(buffered < 24 << 20, "{buffered} bytes of half-sent requests are kept");
     assert_eq!(good.ask("PING").await, Reply::Simple("PONG".into()), "small requests are served");
     // Those that send nothing more are closed, and a large request has room then.
-    let value = vec![b'y'; 7 << 20];
-    assert_eq!(good.ask_with(&[b"SET".as_slice(), b"k", &value]).await, Reply::ok());
+    large_set(address).await;
     node.shutdown().await;
+}
+
+/// Sets 7 MB, again while there is no room.
+async fn large_set(address: SocketAddr) {
+    let value = vec![b'y'; 7 << 20];
+    eventually("a large request has room", async || {
+        let mut client = Client::connect(address).await;
+        let mut request = Vec::new();
+        rheostat_resp::encode_request(&[b"SET".as_slice(), b"k", &value], &mut request);
+        client.send_raw(&request).await.is_ok() && client.receive().await == Some(Reply::ok())
+    })
+    .await;
+}
+
+/// Sends a large request a byte at a time, until it is closed.
+async fn crawl(address: SocketAddr) {
+    let mut half = Client::connect(address).await;
+    let mut part = b"*2\r\n$4\r\nECHO\r\n$8000000\r\n".to_vec();
+    part.extend([b'x'; 20_000]);
+    while half.send_raw(&part).await.is_ok() {
+        part = b"x".to_vec();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// So are those of which a byte comes now and then.
+#[tokio::test]
+async fn requests_that_crawl_leave_room_for_others() {
+    let mut config = single(1);
+    config.limits.max_request_bytes = 8 << 20;
+    config.limits.memory_bytes = 64 << 20;
+    config.limits.stall_timeout_ms = 300;
+    let (node, _) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    let crawling: Vec<_> = (0..4).map(|_| tokio::spawn(crawl(address))).collect();
+    large_set(address).await;
+    crawling.iter().for_each(tokio::task::JoinHandle::abort);
+    node.shutdown().await;
+}
+
+/// What a transaction keeps until EXEC has its share of memory, and not for ever.
+#[tokio::test]
+async fn large_transactions_have_room_one_after_the_other() {
+    let mut config = single(1);
+    config.limits.max_request_bytes = 8 << 20;
+    config.limits.memory_bytes = 64 << 20;
+    config.limits.stall_timeout_ms = 1_000;
+    let (node, mut client) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    let large = vec![b'x'; 6 << 20];
+    let mut first = Client::connect(address).await;
+    assert_eq!(first.ask("MULTI").await, Reply::ok());
+    assert_eq!(first.ask_with(&[b"ECHO".as_slice(), &large]).await, Reply::Simple("QUEUED".into()));
+    // Nothing more comes of it, and it is closed.
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        assert_eq!(client.ask("MULTI").await, Reply::ok());
+        let kept = client.ask_with(&[b"ECHO".as_slice(), &large]).await;
+        let made = client.ask("EXEC").await;
+        assert_eq!(kept.is_error("BUSY"), made.is_error("EXECABORT"), "{kept:?}");
+        if !kept.is_error("BUSY") {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < until, "there is no room for another one");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(first.receive().await, None);
+    for name in ["SETNAME", "SETINFO LIB-NAME", "SETINFO LIB-VER"] {
+        let words: Vec<&str> = ["CLIENT"].into_iter().chain(name.split(' ')).collect();
+        let with = |bytes: usize| words.iter().map(|word| word.as_bytes().to_vec()).chain([vec![b'n'; bytes]]).collect::<Vec<_>>();
+        assert_eq!(client.ask_with(&with(1024)).await, Reply::ok());
+        assert!(client.ask_with(&with(1025)).await.is_error("ERR"), "{name}");
+    }
+    node.shutdown().await;
+}
+
+/// A client that has gone takes its place with it, though what it waits for has no end.
+#[tokio::test]
+async fn who_waits_for_ever_and_goes_is_forgotten() {
+    let change = |config: &mut rheostat_server::NodeConfig| config.limits.operation_timeout_ms = 300;
+    let cluster = Plan { change, ..Plan::three(1) }.start(None).await;
+    let router = cluster.node(0).router();
+    for dc in [1, 2] {
+        router.pause_link(DcId(0), DcId(dc)).unwrap();
+    }
+    let before = router.status().await.connections;
+    let mut stays = cluster.client(0).await;
+    let mut waiting = Vec::new();
+    for more in ["", "PING"] {
+        let mut client = cluster.client(0).await;
+        assert_eq!(client.ask("SET k v").await, Reply::ok());
+        client.send(&["WAIT", "1", "0"]).await;
+        if !more.is_empty() {
+            client.send(&[more]).await;
+        }
+        waiting.push(client);
+    }
+    assert_eq!(stays.ask("SET k v").await, Reply::ok());
+    stays.send(&["WAIT", "1", "0"]).await;
+    stays.send(&["PING"]).await;
+    eventually("all of them wait", async || router.status().await.connections == before + 3).await;
+    drop(waiting);
+    eventually("those that have gone are forgotten", async || router.status().await.connections == before + 1).await;
+    for dc in [1, 2] {
+        router.resume_link(DcId(0), DcId(dc)).unwrap();
+    }
+    assert!(matches!(stays.receive().await, Some(Reply::Integer(1..))));
+    assert_eq!(stays.receive().await, Some(Reply::Simple("PONG".into())), "what it has sent meanwhile is answered");
+    cluster.stop_all().await;
 }
 
 #[tokio::test]

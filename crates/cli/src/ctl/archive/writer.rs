@@ -356,9 +356,9 @@ impl Writer {
         }
     }
 
-    /// Writes what was told, and how far that is; whether anything could be.
+    /// Writes what was told, and how far that is; whether anything could be. What begins anew keeps nobody waiting: its own beginning comes by the same queue.
     fn write(&mut self) -> Result<bool, Error> {
-        if self.keyspaces.iter().any(|one| one.from.is_none()) {
+        if self.keyspaces.iter().all(|one| one.from.is_none()) {
             return Ok(false);
         }
         let has_news = self.keyspaces.iter().any(|one| !one.pending.is_empty());

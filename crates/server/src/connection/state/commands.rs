@@ -250,7 +250,8 @@ impl State {
                     if after > Position(0) && after > shard.durable(replica) {
                         waits.push((replica, after));
                     }
-                    if let Progress::Done(outcome) = scatter.answer(partition, outcome, &copy, &mut session) {
+                    if let Progress::Done(mut outcome) = scatter.answer(partition, outcome, &copy, &mut session) {
+                        crate::shard::bound(&mut outcome, shard.shared.config.limits.max_reply_bytes);
                         self.sessions[usize::from(keyspace.0)] = Some(session);
                         waits.into_iter().for_each(|(replica, after)| out.wait_for(replica, after));
                         let ok = self.write(Render::Many, &outcome, now.physical_ms, out);

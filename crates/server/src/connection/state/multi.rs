@@ -3,6 +3,7 @@
 use super::{Flow, State};
 use crate::connection::output::Output;
 use crate::connection::slow::{self, Part};
+use crate::memory::Arriving;
 use crate::shard::Shard;
 use rheostat_core::ids::{KeyspaceId, Now};
 use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation};
@@ -32,12 +33,23 @@ struct Queue {
     actions: usize,
     /// A request was refused, so nothing will be made.
     is_broken: bool,
+    /// Room for them in memory, if they are large, and since when.
+    room: Option<(Arriving, u64)>,
 }
+
+/// Requests that take more have room reserved for them.
+const SMALL_BYTES: usize = 64 << 10;
 
 impl Multi {
     /// Whether requests are kept.
     pub(super) fn is_open(&self) -> bool {
         self.queue.is_some()
+    }
+
+    /// Since when requests have taken room that others wait for, and how much.
+    pub(super) fn queued(&self) -> Option<(u64, u64)> {
+        let (_, since_us) = self.queue.as_ref()?.room.as_ref()?;
+        Some((*since_us, self.queue.as_ref()?.requests.cost() as u64))
     }
 
     pub(super) fn watch(&mut self, keyspace: KeyspaceId, seen: Vec<Guard>) {
@@ -89,7 +101,7 @@ impl State {
             }
             Ok(command) => {
                 let mut plan = Plan::default();
-                self.plan(command, &mut plan).and_then(|()| self.keep(arguments, plan.actions.len()))
+                self.plan(command, &mut plan).and_then(|()| self.keep(now, arguments, plan.actions.len()))
             }
             Err(error) if error.closes() => {
                 shard.counters.errors += 1;
@@ -115,8 +127,8 @@ impl State {
         *queue = Queue { is_broken: true, ..Queue::default() };
     }
 
-    /// Keeps a request that is `actions` commands on single keys. Errors: there are too many.
-    fn keep(&mut self, request: Arguments<'_>, actions: usize) -> Result<(), String> {
+    /// Keeps a request that is `actions` commands on single keys. Errors: there are too many, or there is no room for them.
+    fn keep(&mut self, now: Now, request: Arguments<'_>, actions: usize) -> Result<(), String> {
         let most_bytes = self.shared.config.limits.max_request_bytes;
         let Some(queue) = self.multi.as_mut().and_then(|multi| multi.queue.as_mut()).filter(|queue| !queue.is_broken) else { return Ok(()) };
         if queue.actions + actions > MOST_ACTIONS || queue.requests.len() >= MOST_ACTIONS {
@@ -124,6 +136,16 @@ impl State {
         }
         if queue.requests.cost() + request.cost() > most_bytes {
             return Err(format!("ERR a transaction has at most {most_bytes} bytes, as one request has (limits.max_request_bytes)"));
+        }
+        let bytes = queue.requests.cost() + request.cost();
+        if bytes > SMALL_BYTES && queue.room.as_ref().is_none_or(|(room, _)| room.bytes < bytes) {
+            // What it has is given back first, as of a request that arrives.
+            let since_us = queue.room.take().map_or(now.monotonic_us, |(_, since_us)| since_us);
+            let room = self.shared.budget.take_queued(bytes.next_multiple_of(SMALL_BYTES));
+            queue.room = Some((
+                room.ok_or("BUSY other large transactions are kept, and there is no room in memory for one more (limits.memory_bytes)")?,
+                since_us,
+            ));
         }
         queue.actions += actions;
         queue.requests.push(request);
