@@ -169,9 +169,16 @@ async fn requests_that_crawl_leave_room_for_others() {
     config.limits.max_request_bytes = 8 << 20;
     config.limits.memory_bytes = 64 << 20;
     config.limits.stall_timeout_ms = 300;
-    let (node, _) = start_single(config).await;
+    let (node, mut good) = start_single(config).await;
     let address = node.addresses().resp.unwrap();
     let crawling: Vec<_> = (0..4).map(|_| tokio::spawn(crawl(address))).collect();
+    // One of them has the room, and what it sends is read.
+    let read = |list: String| list.split("qbuf=").skip(1).any(|rest| rest.split(' ').next().unwrap().parse::<usize>().unwrap() > 20_050);
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !read(good.ask("CLIENT LIST").await.text()) {
+        assert!(tokio::time::Instant::now() < until, "nobody crawls");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     large_set(address).await;
     crawling.iter().for_each(tokio::task::JoinHandle::abort);
     node.shutdown().await;
