@@ -54,14 +54,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let mut held = arguments.pid_file.as_deref().map(pid_file::hold).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let mut again = Again::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
         let listeners = Listeners::bind(&config.listen).map_err(|error| error.to_string())?;
         // Whoever waits for this process then knows that what answers at its addresses is this one.
         held.as_mut().map(Held::say).transpose()?;
-        let node = Node::start_with(config, listeners).await.map_err(|error| error.to_string())?;
-        node.offer(Arc::new(Desk::new(Limits::NODE)));
         let ended = async {
             tokio::select! {
                 _ = stop.heard() => {}
@@ -69,6 +67,17 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             }
         };
         tokio::pin!(ended);
+        let mut starts = Box::pin(Node::start_with(config, listeners));
+        let node = tokio::select! {
+            started = starts.as_mut() => started.map_err(|error| error.to_string())?,
+            () = &mut ended => {
+                tracing::info!("it is to end, and has not begun to serve: what is on disk is as after a kill");
+                // What it has begun is not waited for: a log that is replayed, or a store that is split, may take minutes.
+                std::mem::forget(starts);
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        node.offer(Arc::new(Desk::new(Limits::NODE)));
         loop {
             tokio::select! {
                 () = &mut ended => break,
@@ -77,7 +86,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         node.shutdown().await;
         Ok(ExitCode::SUCCESS)
-    })
+    });
+    runtime.shutdown_background();
+    done
 }
 
 /// Reads the configuration again. What is wrong with it is told, and changes nothing.

@@ -51,13 +51,15 @@ impl Rollback {
         let names = topology.data_centers.clone();
         let of_dc = |name: &String| clients.iter().find(|client| client.topology().data_center == *name).cloned();
         let found: Vec<Option<Client>> = names.iter().map(of_dc).collect();
-        if let Some(missing) = found.iter().position(Option::is_none).filter(|_| !self.dry_run) {
+        let status = first.admin().status(first.request(v1::StatusRequest {})).await?.into_inner();
+        let ended = |name: &String| status.lost.iter().any(|lost| lost.data_center == *name && (lost.reserved || !lost.ends.is_empty()));
+        if let Some(missing) = (0..names.len()).find(|dc| found[*dc].is_none() && !ended(&names[*dc]) && !self.dry_run) {
             return Err(Error::Unreachable(format!("no node of data center {} is known: all must be there to be rolled back", names[missing])));
         }
         let number = |count: usize| u8::try_from(count).map_err(|_| Error::Server("too many data centers".into()));
         let here = names.iter().position(|name| *name == topology.data_center).unwrap_or(0);
         // Of a server's clock, not of this machine's.
-        let now_ms = first.admin().status(first.request(v1::StatusRequest {})).await?.into_inner().physical_ms;
+        let now_ms = status.physical_ms;
         let stop_ms = u64::try_from(self.stop_for.as_millis()).unwrap_or(u64::MAX);
         let partitions = u16::try_from(topology.partitions).map_err(|_| Error::Server("too many partitions".into()))?;
         let cause =
@@ -72,6 +74,7 @@ impl Rollback {
             dry_run: self.dry_run,
             here: DcId(number(here)?),
             data_centers: number(names.len())?,
+            absent: (0..number(names.len())?).filter(|dc| ended(&names[usize::from(*dc)])).map(DcId).collect(),
             partitions,
         };
         let (mut course, first) = Course::begin(aim);

@@ -270,7 +270,8 @@ impl Description {
         let beside = absolute.parent().unwrap_or(&absolute);
         let folder = description.folder.take().unwrap_or_else(|| absolute.with_extension("cluster"));
         description.folder = Some(beside.join(folder));
-        for file in description.security.files() {
+        let cassandra = description.cassandra.iter_mut().flat_map(CassandraConfig::paths);
+        for file in description.security.files().chain(cassandra) {
             *file = beside.join(&*file);
         }
         Ok(description)

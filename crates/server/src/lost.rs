@@ -295,6 +295,16 @@ impl LostDataCenters {
         self.entry(dc).is_some_and(|entry| entry.standing.is_empty())
     }
 
+    /// Those that nobody waits for any more: nobody was there, or everybody who is left has the same of them.
+    pub(crate) fn ended(&self) -> Vec<DcId> {
+        let has_ended = |lost: &Lost| match lost.standing {
+            Standing::Reserved => true,
+            Standing::Lost | Standing::Removed => !lost.ends.is_empty(),
+            Standing::Joins | Standing::Open => false,
+        };
+        self.list().iter().filter(|lost| has_ended(lost)).map(|lost| lost.dc).collect()
+    }
+
     /// What was said of `dc` last.
     pub(crate) fn entry(&self, dc: DcId) -> Option<Lost> {
         if !self.any.load(Ordering::Acquire) {

@@ -379,6 +379,9 @@ impl Node {
         let database = shared.cold.read_again(&next).map_err(StartError::Tls)?;
         let Renewed { certificate, authority } = own.map(Fresh::take).unwrap_or_default();
         let cassandra = database.map(Fresh::take).is_some_and(|renewed| renewed != Renewed::default());
+        if certificate || authority {
+            shared.identity_changed();
+        }
         let users = (&next.users, next.security.digest()) != (&told.users, told.security.digest());
         if users {
             shared.change_users(&next);

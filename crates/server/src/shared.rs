@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     users: RwLock<Arc<Users>>,
     /// How often they have changed.
     users_version: AtomicU64,
+    /// How often certificates and authorities were read again and were others.
+    identity_version: AtomicU64,
     /// The certificate that this node shows, with TLS.
     pub(crate) identity: Option<Arc<Identity>>,
     /// Of log lines about strangers.
@@ -193,6 +195,7 @@ impl Shared {
             guard: Guard::default(),
             users: RwLock::new(Arc::new(users)),
             users_version: AtomicU64::new(0),
+            identity_version: AtomicU64::new(0),
             identity,
             throttle: Throttle::default(),
             connections: AtomicUsize::new(0),
@@ -221,6 +224,16 @@ impl Shared {
     #[inline]
     pub(crate) fn users_version(&self) -> u64 {
         self.users_version.load(Ordering::Acquire)
+    }
+
+    /// Greater each time that this node shows another certificate, or trusts another authority.
+    pub(crate) fn identity_version(&self) -> u64 {
+        self.identity_version.load(Ordering::Acquire)
+    }
+
+    /// What this node shows and trusts has changed.
+    pub(crate) fn identity_changed(&self) {
+        self.identity_version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// From now on they are those of `config`, which has been checked and has the keyspaces that run.

@@ -72,6 +72,9 @@ const LOOK_AGAIN_US: u64 = 1_000;
 /// So many of them in a row that are still not fresh enough end a look: the next ones' turn comes with the next look.
 const LOOK_AGAIN_AT: usize = 64;
 
+/// What a key takes in a log and in a frame beside itself and its value, at most.
+const ITEM_BYTES: usize = 64;
+
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     pub(super) fn run(&mut self, now: Now, operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
         if let Some(why) = &self.journal.failed {
@@ -88,10 +91,18 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return failed(Failure::Refused(self.lives_elsewhere()));
         }
         // Nobody could read what would be logged and sent of it.
-        if let Operation::Put { items, .. } | Operation::PutIf { items, .. } = &operation
-            && items.is_empty()
-        {
-            return failed(Failure::Refused("a write of no keys".into()));
+        if let Operation::Put { items, .. } | Operation::PutIf { items, .. } = &operation {
+            if items.is_empty() {
+                return failed(Failure::Refused("a write of no keys".into()));
+            }
+            // A transaction writes what is there already again, where it changes when that expires.
+            let bytes: usize = items.iter().map(|item| item.key.len() + item.value.as_ref().map_or(0, |value| value.len()) + ITEM_BYTES).sum();
+            if bytes > self.config.max_write_bytes {
+                let most = self.config.max_write_bytes;
+                return failed(Failure::Refused(format!(
+                    "what this writes at once has {bytes} bytes, with values that it leaves as they are; {most} are the most"
+                )));
+            }
         }
         if operation.writes()
             && let Some(why) = self.refuses_writes()

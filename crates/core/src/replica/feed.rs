@@ -20,7 +20,7 @@ use crate::version::{Key, Update, Version, VersionId};
 use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 /// Versions in an index; the oldest make room, and positions before them are too old.
@@ -52,6 +52,9 @@ pub(super) struct Index {
     most: usize,
 }
 
+/// So many keys of a write are compared with each other one by one.
+const FEW_KEYS: usize = 16;
+
 impl Index {
     fn new(now: Now, from: Timestamp, slot: u16) -> Index {
         Index {
@@ -74,17 +77,30 @@ impl Index {
         }
         keys.push(key.clone());
         self.count += 1;
+        self.bound(id);
+    }
+
+    /// Lets the oldest go where there are too many, but not what is being added.
+    fn bound(&mut self, added: VersionId) {
         while self.count > self.most
-            && let Some((oldest, keys)) = self.names.pop_first()
+            && let Some(oldest) = self.names.first_entry().filter(|oldest| *oldest.key() != added)
         {
-            self.count -= keys.len();
-            self.from = oldest;
+            self.from = *oldest.key();
+            self.count -= oldest.remove().len();
         }
     }
 
     /// What `update` writes.
     pub(super) fn wrote<M>(&mut self, update: &Update<M>) {
-        update.items.iter().for_each(|item| self.add(update.id, &item.key));
+        if update.items.len() <= FEW_KEYS || update.id <= self.from {
+            return update.items.iter().for_each(|item| self.add(update.id, &item.key));
+        }
+        let keys = self.names.entry(update.id).or_default();
+        let before = keys.len();
+        let mut known: HashSet<Key> = keys.iter().cloned().collect();
+        keys.extend(update.items.iter().map(|item| &item.key).filter(|key| !is_reserved(key) && known.insert((*key).clone())).cloned());
+        self.count += keys.len() - before;
+        self.bound(update.id);
     }
 
     /// What was replaced up to `upto` is not kept any more.

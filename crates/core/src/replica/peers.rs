@@ -431,7 +431,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let visible = self.peers.each().all(|(dc, ..)| stable.get(dc.index()).is_none_or(|stable| *stable >= newest));
         let covered =
             stable.is_empty() || P::CAN.agrees() || self.journal.cut.covers(newest) || self.config.planted.is("filled-when-it-is-visible-here");
-        if visible && covered || self.peers.each().any(|(_, _, receiver)| receiver.is_out_of_reach(now.monotonic_us)) {
+        // One whose stream has ended goes on by this server's own word, whatever is heard of it.
+        let cut_off = |(dc, _, receiver): (DcId, &LinkSender, &LinkReceiver)| {
+            self.peers.fates[dc.index()].end().is_none() && receiver.is_out_of_reach(now.monotonic_us)
+        };
+        if visible && covered || self.peers.each().any(cut_off) {
             self.peers.needs = TimestampVector::new();
             self.peers.filling = false;
         }

@@ -39,8 +39,18 @@ pub struct Aim {
     pub here: DcId,
     /// Number of data centers.
     pub data_centers: u8,
+    /// Those of them that nobody asks: their place is free, or they are lost and the others have the same of them.
+    pub absent: Vec<DcId>,
     /// Number of partitions.
     pub partitions: u16,
+}
+
+impl Aim {
+    /// The servers that are asked.
+    pub fn servers(&self) -> impl Iterator<Item = (DcId, PartitionId)> {
+        let there = (0..self.data_centers).map(DcId).filter(|dc| !self.absent.contains(dc));
+        there.flat_map(|dc| (0..self.partitions).map(move |partition| (dc, PartitionId(partition))))
+    }
 }
 
 /// What came of a rollback.
@@ -111,9 +121,8 @@ pub struct Course {
 impl Course {
     /// Begins; second: what is to be asked first. Each server is asked one thing at a time.
     pub fn begin(aim: Aim) -> (Course, Vec<Request>) {
-        let servers = (0..aim.data_centers).flat_map(|dc| (0..aim.partitions).map(move |partition| (DcId(dc), PartitionId(partition))));
         let mut course = Course {
-            holders: servers.collect(),
+            holders: aim.servers().collect(),
             aim,
             phase: Phase::Stop,
             asked: BTreeMap::new(),
@@ -394,7 +403,9 @@ mod tests {
             until: at(1_000),
             dry_run: false,
             here: DcId(0),
-            data_centers: 2,
+            data_centers: 3,
+            // Nobody asks one that is lost.
+            absent: vec![DcId(2)],
             partitions: 1,
         });
         assert_eq!(first.iter().map(|(server, _)| *server).collect::<Vec<_>>(), [ONE, OTHER]);

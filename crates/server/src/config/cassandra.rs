@@ -132,6 +132,11 @@ impl CassandraConfig {
         Ok((rheostat_cql::Settings { tls, ..self.without_files() }, Some(identity)))
     }
 
+    /// The paths of those files.
+    pub fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_authority, &mut self.tls_certificate, &mut self.tls_key].into_iter().flatten()
+    }
+
     /// The files of its connections, if they are encrypted.
     pub(crate) fn files(&self) -> Option<Files<'_>> {
         let shown = self.tls_certificate.as_deref().zip(self.tls_key.as_deref());

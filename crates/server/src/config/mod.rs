@@ -591,7 +591,8 @@ impl NodeConfig {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::plain(format!("cannot be read: {error}")).in_file(path))?;
         let mut config = NodeConfig::from_toml(&text).map_err(|error| error.in_file(path))?;
         if let Some(folder) = path.parent() {
-            for relative in config.data_dir.iter_mut().chain(config.security.files()) {
+            let cassandra = config.cassandra.iter_mut().flat_map(CassandraConfig::paths);
+            for relative in config.data_dir.iter_mut().chain(config.security.files()).chain(cassandra) {
                 *relative = folder.join(&*relative);
             }
         }

@@ -188,6 +188,12 @@ fn files_are_relative_to_the_configuration() {
     let path = folder.path().join("node.toml");
     std::fs::write(&path, small().replace("node = \"a\"", "node = \"a\"\ndata_dir = \"data\"")).unwrap();
     assert_eq!(NodeConfig::from_file(&path).unwrap().data_dir, Some(folder.path().join("data")));
+    std::fs::write(
+        &path,
+        format!("{}\n[cassandra]\ncontact_points = [\"127.0.0.1:9042\"]\nreplication_factor = 1\ntls_authority = \"cassandra.pem\"\n", small()),
+    )
+    .unwrap();
+    assert_eq!(NodeConfig::from_file(&path).unwrap().cassandra.unwrap().tls_authority, Some(folder.path().join("cassandra.pem")));
     std::fs::write(&path, "cluster = 1").unwrap();
     let error = NodeConfig::from_file(&path).unwrap_err().to_string();
     assert!(error.contains("node.toml, line 1"), "{error}");

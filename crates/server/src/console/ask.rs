@@ -144,15 +144,19 @@ fn words(status: &Status) -> String {
 pub(super) struct Ways {
     /// By node.
     ways: Vec<Way>,
-    /// The version of the users whose password is shown.
-    pub(super) users: u64,
+    /// The versions of the users whose password is shown, and of the certificates.
+    versions: (u64, u64),
+}
+
+fn versions(router: &Router) -> (u64, u64) {
+    (router.shared().users_version(), router.shared().identity_version())
 }
 
 impl Ways {
     /// The ways from the node behind `router`. Nothing is connected before it is asked.
     pub(super) fn new(router: &Router) -> Ways {
         let shared = router.shared();
-        let users = shared.users_version();
+        let versions = versions(router);
         let tls = shared.config.security.tls.as_ref().map(tls::to_grpc).transpose();
         let password = bearer(shared.users().password());
         let way = |node: &NodeInfo| match (&node.grpc, &tls) {
@@ -175,7 +179,12 @@ impl Ways {
                 Err(error) => Way::Nowhere(error.to_string()),
             },
         };
-        Ways { ways: router.topology().nodes.iter().map(way).collect(), users }
+        Ways { ways: router.topology().nodes.iter().map(way).collect(), versions }
+    }
+
+    /// Whether they show and trust what the node does now.
+    pub(super) fn are_current(&self, router: &Router) -> bool {
+        self.versions == versions(router)
     }
 
     pub(super) fn to(&self, node: NodeId) -> &Way {

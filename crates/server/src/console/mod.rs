@@ -273,8 +273,7 @@ impl Console {
     /// The ways to the nodes. They are closed again when nobody has asked for a while.
     fn ways(self: &Arc<Self>) -> Arc<Ways> {
         let mut held = lock(&self.ways);
-        let users = self.router.shared().users_version();
-        if let Some((ways, used)) = held.as_mut().filter(|(ways, _)| ways.users == users) {
+        if let Some((ways, used)) = held.as_mut().filter(|(ways, _)| ways.are_current(&self.router)) {
             *used = Instant::now();
             return ways.clone();
         }

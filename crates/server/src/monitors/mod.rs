@@ -227,9 +227,12 @@ impl Monitors {
 
     /// For [`crate::status::NodeStatus`].
     pub(crate) fn status(&self) -> MonitorStatus {
-        let predicates = lock(&self.registry).live().count();
+        // Those without an alarm too: what is counted from 1 on has not grown, to who looks at it.
+        let mut alarms: BTreeMap<String, [u64; 2]> = lock(&self.registry).live().map(|one| (one.definition.name.clone(), [0; 2])).collect();
+        let predicates = alarms.len();
         let heard = lock(&self.heard);
-        let alarms = heard.alarms.iter().map(|(name, counts)| (name.clone(), *counts)).collect();
+        alarms.extend(heard.alarms.iter().map(|(name, counts)| (name.clone(), *counts)));
+        let alarms = alarms.into_iter().collect();
         MonitorStatus { predicates, numbers: heard.numbers, dropped: self.dropped.load(Ordering::Relaxed), alarms, rollbacks: heard.rollbacks }
     }
 }

@@ -12,7 +12,7 @@ use crate::config::OnViolation;
 use crate::router::Router;
 use crate::shared::{Shared, lock};
 use crate::topology::NodeId;
-use rheostat_clock::{DcId, Timestamp};
+use rheostat_clock::Timestamp;
 use rheostat_core::failure::Failure;
 use rheostat_core::glob;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
@@ -395,6 +395,7 @@ impl Coordinator {
             dry_run: false,
             here: topology.here,
             data_centers: topology.data_centers.len() as u8,
+            absent: self.shared.lost.ended(),
             partitions: topology.partitions,
         }
     }
@@ -436,9 +437,7 @@ impl Coordinator {
     fn reach_again(&mut self) {
         let Some(running) = &mut self.running else { return };
         running.again = None;
-        let (data_centers, partitions) = (running.aim.data_centers, running.aim.partitions);
-        let servers = (0..data_centers).flat_map(|dc| (0..partitions).map(move |partition| (DcId(dc), PartitionId(partition))));
-        let requests: Vec<Request> = servers.map(|at| (at, RollbackCall::Show { versions: Vec::new() })).collect();
+        let requests: Vec<Request> = running.aim.servers().map(|at| (at, RollbackCall::Show { versions: Vec::new() })).collect();
         self.ask(requests, REACH);
     }
 
@@ -623,6 +622,7 @@ pub(crate) enum Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rheostat_clock::DcId;
     use rheostat_core::ids::ServerId;
     use rheostat_core::version::VersionId;
 

@@ -13,6 +13,7 @@ use crate::shared::Shared;
 use crate::socket;
 use rheostat_core::wire::Wire;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -143,10 +144,25 @@ pub(super) async fn within<T>(what: &str, work: impl Future<Output = io::Result<
         .unwrap_or_else(|_| Err(other(format!("{what} took longer than {} s", GREETING_TIMEOUT.as_secs()))))
 }
 
+/// Connects to the first that answers of the addresses that `address` stands for. Each has its share of the time: one that swallows what is sent to it must not keep the others from being tried.
+async fn dial(address: &str) -> io::Result<TcpStream> {
+    let found: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
+    let each = GREETING_TIMEOUT / (found.len() as u32 + 1);
+    let mut why = other("its name stands for no address");
+    for one in found {
+        match tokio::time::timeout(each, TcpStream::connect(one)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => why = error,
+            Err(_) => why = other(format!("{one} does not answer")),
+        }
+    }
+    Err(why)
+}
+
 async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig>>) -> io::Result<(Box<dyn Stream>, LinkKey)> {
     let node = &shared.topology.nodes[peer.node.index()];
     let address = node.peer.as_deref().ok_or_else(|| other("it has no address"))?;
-    let stream = within("dialing", TcpStream::connect(address)).await?;
+    let stream = within("dialing", dial(address)).await?;
     socket::tune(&stream, true)?;
     let mut stream: Box<dyn Stream> = match tls {
         None => Box::new(stream),

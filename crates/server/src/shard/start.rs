@@ -177,6 +177,8 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         max_ahead_ms: limits.max_ahead_ms,
         operation_timeout_us: limits.operation_timeout_ms * 1000,
         max_waiting: limits.max_waiting,
+        // With it, a frame has others, and where it comes from.
+        max_write_bytes: ReplicaConfig::MAX_WRITE_BYTES.min(limits.max_frame_bytes / 8 * 7),
         history_ms: keyspace.history_ms,
         checkpoints: Checkpoints::new(keyspace.history_every_ms, keyspace.history_checkpoints),
         sample_every: keyspace.sample_reads,

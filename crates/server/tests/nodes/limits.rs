@@ -1,7 +1,7 @@
 //! Bounds: what exceeds them is answered or closed.
 
 use crate::client::{Client, Reply, eventually};
-use crate::cluster::{Plan, single, start_single};
+use crate::cluster::{Plan, keyspace, single, start_single};
 use rheostat_core::DcId;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -322,6 +322,37 @@ async fn a_tiny_mailbox_answers_busy_and_loses_nothing_that_was_acknowledged() {
     let mut client = Client::connect(address).await;
     for key in written {
         client.ask_until(&format!("GET {key}"), Reply::bulk("1")).await;
+    }
+    node.shutdown().await;
+}
+
+/// A transaction writes again what it gives another expiry, though its request is small. What is more than a log and a frame take is refused, and harms nobody.
+#[tokio::test]
+async fn what_a_transaction_writes_at_once_is_bounded() {
+    let mut config = single(1);
+    config.limits.max_request_bytes = 1 << 20;
+    config.limits.max_frame_bytes = 2 << 20;
+    config.keyspaces.push(keyspace("strong", "strong"));
+    let (node, mut client) = start_single(config).await;
+    let value = vec![b'x'; 900_000];
+    for keyspace in ["default", "strong"] {
+        client.ask_until(&format!("SELECT {keyspace}"), Reply::ok()).await;
+        client.ask_until("SET small 1", Reply::ok()).await;
+        for key in ["a", "b", "c"] {
+            assert_eq!(client.ask_with(&[b"SET".as_slice(), key.as_bytes(), &value]).await, Reply::ok());
+        }
+        let expire = async |client: &mut Client, keys: &[&str]| {
+            client.ask("MULTI").await;
+            for key in keys {
+                client.ask(&format!("EXPIRE {key} 1000")).await;
+            }
+            client.ask("EXEC").await
+        };
+        let refused = expire(&mut client, &["a", "b", "c"]).await;
+        assert!(refused.is_error("ERR") && format!("{refused:?}").contains("are the most"), "{keyspace}: {refused:?}");
+        assert_eq!(client.ask("TTL a").await, Reply::Integer(-1), "{keyspace}");
+        assert_eq!(expire(&mut client, &["a", "b"]).await.items().len(), 2, "{keyspace}");
+        assert_eq!(client.ask("SET small 2").await, Reply::ok(), "{keyspace}");
     }
     node.shutdown().await;
 }

@@ -69,6 +69,7 @@ impl World<'_> {
                     dry_run: false,
                     here: dc,
                     data_centers: self.plan.data_centers,
+                    absent: Vec::new(),
                     partitions: self.plan.partitions,
                 };
                 (aim, *ends, because)
