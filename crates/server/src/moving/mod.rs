@@ -98,7 +98,9 @@ impl Moving {
 
     /// The right to work in the copy of `seat`; `None` while another one does.
     fn copies(&self, seat: Seat) -> Option<Copies<'_>> {
-        lock(&self.copied).insert(seat).then_some(Copies { moving: self, seat })
+        let is_first = lock(&self.copied).insert(seat);
+        // Made only then, and with the list unlocked: what ends it takes it off the list.
+        is_first.then(|| Copies { moving: self, seat })
     }
 
     /// What is known of the files of `seat`. Held while they are read; those of others are read meanwhile.
