@@ -158,3 +158,35 @@ fn more_data_than_memory_is_in_cassandra() {
         assert!(!refused.status.success() && why.contains(&format!("no Cassandra could be used at {address}")), "{why}");
     }
 }
+
+/// A start can take minutes: a database that is waited for, a log that is replayed.
+#[test]
+fn a_node_that_is_starting_ends_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind(at(0)).unwrap();
+    let config = folder.path().join("node.toml");
+    let text = format!(
+        "cluster = \"c\"\nnode = \"n\"\ndata_center = \"a\"\ndata_dir = \"data\"\n[cassandra]\ncontact_points = [\"{}\"]\nreplication_factor = 1\nopen_timeout_ms = 600000\n\
+         [[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ncold = \"cassandra\"\n",
+        silent.local_addr().unwrap()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut child = serve(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    silent.set_nonblocking(true).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while silent.accept().is_err() {
+        assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "it asks for its database");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            None if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            ended => break ended,
+        }
+    };
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
