@@ -20,7 +20,7 @@ use crate::version::{Key, Update, Version, VersionId};
 use rheostat_clock::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// Versions in an index; the oldest make room, and positions before them are too old.
@@ -97,7 +97,7 @@ impl Index {
         }
         let keys = self.names.entry(update.id).or_default();
         let before = keys.len();
-        let mut known: HashSet<Key> = keys.iter().cloned().collect();
+        let mut known: BTreeSet<Key> = keys.iter().cloned().collect();
         keys.extend(update.items.iter().map(|item| &item.key).filter(|key| !is_reserved(key) && known.insert((*key).clone())).cloned());
         self.count += keys.len() - before;
         self.bound(update.id);
