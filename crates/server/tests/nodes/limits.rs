@@ -3,6 +3,7 @@
 use crate::client::{Client, Reply, eventually};
 use crate::cluster::{Plan, keyspace, single, start_single};
 use rheostat_core::DcId;
+use rheostat_server::NodeConfig;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -109,13 +110,19 @@ async fn a_reply_that_is_too_large_is_refused_and_costs_nothing() {
     }
 }
 
-/// Requests that are announced large share a part of memory: what does not fit is not read, and goes on when there is room.
-#[tokio::test]
-async fn half_sent_requests_leave_room_for_others() {
+/// Large requests have 9 MB together, and one may have 8.
+fn with_little_room(stall_timeout_ms: u64) -> NodeConfig {
     let mut config = single(1);
     config.limits.max_request_bytes = 8 << 20;
     config.limits.memory_bytes = 64 << 20;
-    config.limits.stall_timeout_ms = 300;
+    config.limits.stall_timeout_ms = stall_timeout_ms;
+    config
+}
+
+/// Requests that are announced large share a part of memory: what does not fit is not read, and goes on when there is room.
+#[tokio::test]
+async fn half_sent_requests_leave_room_for_others() {
+    let config = with_little_room(300);
     let (node, mut good) = start_single(config).await;
     let address = node.addresses().resp.unwrap();
     let mut halves = Vec::new();
@@ -165,10 +172,7 @@ async fn crawl(address: SocketAddr) {
 /// So are those of which a byte comes now and then.
 #[tokio::test]
 async fn requests_that_crawl_leave_room_for_others() {
-    let mut config = single(1);
-    config.limits.max_request_bytes = 8 << 20;
-    config.limits.memory_bytes = 64 << 20;
-    config.limits.stall_timeout_ms = 300;
+    let config = with_little_room(300);
     let (node, mut good) = start_single(config).await;
     let address = node.addresses().resp.unwrap();
     let crawling: Vec<_> = (0..4).map(|_| tokio::spawn(crawl(address))).collect();
@@ -187,10 +191,7 @@ async fn requests_that_crawl_leave_room_for_others() {
 /// What a transaction keeps until EXEC has its share of memory, and not for ever.
 #[tokio::test]
 async fn large_transactions_have_room_one_after_the_other() {
-    let mut config = single(1);
-    config.limits.max_request_bytes = 8 << 20;
-    config.limits.memory_bytes = 64 << 20;
-    config.limits.stall_timeout_ms = 1_000;
+    let config = with_little_room(1_000);
     let (node, mut client) = start_single(config).await;
     let address = node.addresses().resp.unwrap();
     let large = vec![b'x'; 6 << 20];
@@ -223,7 +224,7 @@ async fn large_transactions_have_room_one_after_the_other() {
 /// A client that has gone takes its place with it, though what it waits for has no end.
 #[tokio::test]
 async fn who_waits_for_ever_and_goes_is_forgotten() {
-    let change = |config: &mut rheostat_server::NodeConfig| config.limits.operation_timeout_ms = 300;
+    let change = |config: &mut NodeConfig| config.limits.operation_timeout_ms = 300;
     let cluster = Plan { change, ..Plan::three(1) }.start(None).await;
     let router = cluster.node(0).router();
     for dc in [1, 2] {
@@ -257,7 +258,7 @@ async fn who_waits_for_ever_and_goes_is_forgotten() {
 
 #[tokio::test]
 async fn more_waiting_operations_than_allowed_are_busy() {
-    let change = |config: &mut rheostat_server::NodeConfig| {
+    let change = |config: &mut NodeConfig| {
         config.limits.max_waiting = 1;
         config.limits.operation_timeout_ms = 60_000;
     };
