@@ -21,7 +21,8 @@ pub struct Options {
     /// How long to wait for a connection.
     pub connect_timeout: Duration,
     /// How often a read is sent again when it fails for a passing reason (busy, unreachable), and an update of counters also after a timeout: it has a name, under which it is
-    /// made once. Other writes are never sent again: the first may have happened.
+    /// made once. Other writes are never sent again: the first may have happened. Beside that, a node that keeps silent for half of the time of such an operation, and does not answer another question within a
+    /// second either, is passed over for the next one.
     pub read_retries: u32,
     /// The first pause between two tries; each further one is twice as long.
     pub retry_pause: Duration,

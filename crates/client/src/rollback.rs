@@ -39,12 +39,12 @@ pub struct Rollback {
 }
 
 impl Rollback {
-    /// Rolls back. `clients` are of nodes in every data center; the first one's data center writes back. `progress` is told what is being done, in a word.
+    /// Rolls back. `clients` are of nodes in every data center that takes part; the first one's data center writes back. `progress` is told what is being done, in a word.
     ///
     /// If it is dropped, or its process dies, clients go on when the time is over; rolling back again is safe.
     ///
     /// # Errors
-    /// Nothing was begun: a data center of which there is no client, or a node that does not answer. What fails later is in the report.
+    /// Nothing was begun: a data center that takes part and of which there is no client, or a node that does not answer. What fails later is in the report.
     pub async fn run(&self, clients: &[Client], mut progress: impl FnMut(&str)) -> Result<Report, Error> {
         let first = clients.first().ok_or_else(|| Error::Refused("no node to ask".into()))?;
         let topology = first.topology().clone();
@@ -54,7 +54,10 @@ impl Rollback {
         let status = first.admin().status(first.request(v1::StatusRequest {})).await?.into_inner();
         let ended = |name: &String| status.lost.iter().any(|lost| lost.data_center == *name && (lost.reserved || !lost.ends.is_empty()));
         if let Some(missing) = (0..names.len()).find(|dc| found[*dc].is_none() && !ended(&names[*dc]) && !self.dry_run) {
-            return Err(Error::Unreachable(format!("no node of data center {} is known: all must be there to be rolled back", names[missing])));
+            return Err(Error::Unreachable(format!(
+                "no node of data center {} answers: all that take part must be there to be rolled back",
+                names[missing]
+            )));
         }
         let number = |count: usize| u8::try_from(count).map_err(|_| Error::Server("too many data centers".into()));
         let here = names.iter().position(|name| *name == topology.data_center).unwrap_or(0);

@@ -62,16 +62,7 @@ fn violation(text: &str) -> Result<(String, u64), String> {
 }
 
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, crate::Failure> {
-    let mut clients: Vec<Client> = Vec::new();
-    for (name, node) in one_of_each(topology, nodes) {
-        match node {
-            Ok(node) => clients.extend(node.client.clone()),
-            Err(why) if !arguments.dry_run => {
-                return Err(format!("data center {name} cannot be reached ({why}); all must be there to be rolled back"));
-            }
-            Err(_) => {}
-        }
-    }
+    let clients: Vec<Client> = one_of_each(topology, nodes).into_iter().filter_map(|(_, node)| node.ok()?.client.clone().ok()).collect();
     let mut keyspace = arguments.keyspace.clone();
     let mut because = Vec::new();
     let at = match (&arguments.to, &arguments.before) {
