@@ -62,8 +62,8 @@ impl std::error::Error for TokenError {}
 const VERSION: u8 = 2;
 const PREFIX: &str = "rheo-";
 
-/// The longest token, in digits.
-const MAX_TEXT: usize = 64 * 1024;
+/// The longest token, in digits. Those of protocols that remember single versions are long; one of an operation on many long keys is longest.
+const MAX_TEXT: usize = 1 << 20;
 
 /// The most parts of a token: one of each partition that a client asked at once.
 pub const MAX_PARTS: usize = 64;

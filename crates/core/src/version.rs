@@ -109,6 +109,13 @@ impl Wire for VersionId {
     }
 }
 
+impl Item {
+    /// Its bytes in a frame, about.
+    pub fn about_bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, |value| value.len()) + 16
+    }
+}
+
 impl Wire for Item {
     fn encode(&self, out: &mut Vec<u8>) {
         self.key.encode(out);

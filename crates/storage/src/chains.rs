@@ -758,10 +758,6 @@ impl<M: Clone> Held<M> {
         Held { origin, after, max_bytes, bytes: 0, beyond: None, found: BTreeMap::new() }
     }
 
-    fn item_bytes(key: &[u8], value: usize) -> usize {
-        key.len() + value + 16
-    }
-
     /// Takes the versions of one key.
     pub(crate) fn add(&mut self, key: &[u8], versions: &[Version<M>]) {
         for version in versions {
@@ -769,12 +765,12 @@ impl<M: Clone> Held<M> {
                 continue;
             }
             let item = Item { key: key.into(), value: version.value.clone(), expires_ms: version.expires_ms };
-            self.bytes += Self::item_bytes(key, item.value.as_ref().map_or(0, |value| value.len()));
+            self.bytes += item.about_bytes();
             self.found.entry(version.id).or_insert_with(|| (version.meta.clone(), Vec::new())).1.push(item);
             // What is put aside here is put aside whole and for good, so the result does not depend on the order of keys.
             while self.bytes > self.max_bytes && self.found.len() > 1 {
                 let Some((id, (_, items))) = self.found.pop_last() else { break };
-                self.bytes -= items.iter().map(|item| Self::item_bytes(&item.key, item.value.as_ref().map_or(0, |value| value.len()))).sum::<usize>();
+                self.bytes -= items.iter().map(Item::about_bytes).sum::<usize>();
                 self.beyond = Some(id);
             }
         }

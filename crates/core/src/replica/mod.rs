@@ -16,6 +16,7 @@
 mod execute;
 mod export;
 mod feed;
+mod held;
 mod journal;
 mod lost;
 mod passing;
@@ -45,6 +46,7 @@ use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
 use execute::Pending;
 use export::Hold;
+use held::Portions;
 pub(crate) use journal::Journal;
 pub use journal::state_with_received;
 use journal::{Refilled, Saved};
@@ -587,6 +589,8 @@ pub struct Replica<P: Protocol, S: Store<P::Meta>> {
     holds: Vec<Hold>,
     /// Messages of the protocol to itself.
     loopback: VecDeque<P::Message>,
+    /// Of what is sent from the chains to who has lost it.
+    portions: Portions<P::Meta>,
     /// Sampled writes that are not visible yet, without their values.
     unseen: Vec<Version<P::Meta>>,
     flush_wanted: bool,
@@ -665,6 +669,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             held_done: VecDeque::new(),
             holds: Vec::new(),
             loopback: VecDeque::new(),
+            portions: Portions::new(),
             unseen: Vec::new(),
             flush_wanted: false,
             flush_at_once: false,

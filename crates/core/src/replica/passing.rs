@@ -4,8 +4,8 @@ use super::{Outbox, Replica};
 use crate::ids::Now;
 use crate::link::{BATCH_BYTES, LinkFrame, REMEMBERED_BYTES};
 use crate::protocol::Protocol;
-use crate::store::{Cut, Store};
-use crate::version::{Update, Version};
+use crate::store::Store;
+use crate::version::Update;
 use crate::wire::Wire;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use std::collections::VecDeque;
@@ -163,36 +163,6 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let own = self.peers.living().map(|(_, sender, _)| sender.acknowledged()).min();
         let own = own.filter(|_| !self.config.planted.is("own-deletions-forgotten-early")).unwrap_or(Timestamp::MAX);
         self.peers.everywhere().min(own)
-    }
-
-    /// Whether a deletion stands before `version` of `key` and, where versions stand side by side, in its place. Where that is collected already, who gets the version would show it
-    /// for ever.
-    pub(super) fn is_buried(&mut self, cut: &P::Cut, key: &[u8], version: &Version<P::Meta>) -> bool {
-        let mut newer = self.store.chain(key).into_iter().take_while(|newer| newer.id > version.id);
-        newer.any(|newer| (newer.value.is_none() || newer.expires_ms != 0) && (!P::Cut::SIBLINGS || cut.replaces(&newer, version)))
-    }
-
-    /// What the chains hold of the updates of `origin` after `after` and up to `upto`, as many as fit in a batch, and up to where these are all.
-    pub(super) fn held_part(
-        &mut self,
-        now: Now,
-        origin: DcId,
-        after: Timestamp,
-        upto: Timestamp,
-    ) -> std::io::Result<(Vec<Update<P::Meta>>, Timestamp)> {
-        let (mut updates, all) = self.store.held_updates(origin, after, BATCH_BYTES)?;
-        let more = updates.iter().any(|update| update.id.written > upto);
-        updates.retain(|update| update.id.written <= upto);
-        let through = if all || more { upto } else { updates.last().map_or(upto, |update| update.id.written) };
-        // As of now: a deletion that is collected anywhere has everything before it here, which a cut of earlier does not know.
-        let cut = self.cut(now);
-        for update in &mut updates {
-            let versions: Vec<_> = update.versions().map(|(_, version)| version).collect();
-            let mut versions = versions.iter();
-            update.items.retain(|item| versions.next().is_some_and(|version| !self.is_buried(&cut, &item.key, version)));
-        }
-        updates.retain(|update| !update.items.is_empty());
-        Ok((updates, through))
     }
 }
 

@@ -531,7 +531,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let refilled = self.journal.saved.refilled.filter(|refilled| !whole(refilled)).map(Refilled::in_chains).unwrap_or_default();
         let released = self.store.released().max(refilled).max(lost.0);
         if after < released {
-            return self.next_part(now, after, released).map(Some);
+            // One walk over all keys in a turn.
+            return match self.portions.is_at_hand(now, self.config.place.dc(), after) {
+                true => self.next_part(now, after, released).map(Some),
+                false => Ok(None),
+            };
         }
         let (mut updates, mut complete) = self.store.own_updates(after, BATCH_BYTES)?;
         // What the others would refuse waits here, where its clock was wrong; they hear up to the present that there is nothing else.

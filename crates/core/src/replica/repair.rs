@@ -1,5 +1,6 @@
 //! What a data center lacks is given to it by those that have it, at an operator's word.
 
+use super::held::is_buried;
 use super::waiting::filling;
 use super::{Outbox, Replica};
 use crate::failure::Failure;
@@ -45,8 +46,8 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 Some(_) => return Err(Failure::Busy(format!("version {id} may still be on its way"))),
                 None => return Err(Failure::Refused(format!("version {id} is of no data center that writes this key"))),
             }
-            let has = self.store.chain(key).iter().any(|version| version.id == id);
-            if has || self.is_buried(&cut, key, &version) {
+            let chain = self.store.chain(key);
+            if chain.iter().any(|version| version.id == id) || is_buried::<P>(&cut, &chain, &version) {
                 continue;
             }
             let Version { value, expires_ms, meta, .. } = version;

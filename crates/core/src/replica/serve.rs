@@ -277,6 +277,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.journal.cut = self.cut(now);
             self.journal.forget_old(now, self.config.history_ms, self.config.checkpoints);
             self.trim_index(now);
+            self.portions.forget(now);
             self.journal.everywhere = match self.config.planted.is("tombstone-collected-early") {
                 true => Timestamp::MAX,
                 false => self.held_everywhere(),

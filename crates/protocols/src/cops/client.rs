@@ -13,6 +13,12 @@ use std::collections::BTreeMap;
 /// A context is not let grow beyond so many dependencies: with more, its session waits until some are stable.
 pub const MAX_DEPENDENCIES: usize = 1_000;
 
+/// Likewise, of so many bytes, about: it is stored with every version that depends on it, and is most of a session's token.
+pub const MAX_CONTEXT_BYTES: usize = 24_000;
+
+/// A dependency's bytes beside its key, about.
+const DEPENDENCY_BYTES: usize = 12;
+
 /// The client side.
 #[derive(Clone, Default, Debug, PartialEq)]
 pub struct CopsClient {
@@ -32,6 +38,16 @@ impl CopsClient {
     /// The context as a list. Paper: deps.
     pub fn dependencies(&self) -> Vec<Dependency> {
         self.context.iter().map(|((id, key), nearest)| Dependency { key: key.clone(), id: *id, nearest: *nearest }).collect()
+    }
+
+    /// The bytes of the context, about.
+    pub(super) fn context_bytes(&self) -> usize {
+        self.context.keys().map(|(_, key)| key.len() + DEPENDENCY_BYTES).sum()
+    }
+
+    /// Whether the context is larger than one that grows.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.context.len() > MAX_DEPENDENCIES || self.context_bytes() > MAX_CONTEXT_BYTES
     }
 
     /// The newest version of `key` that it knows.
@@ -75,15 +91,17 @@ impl CopsClient {
     /// Moves what is stable and not newer than `collect` from the context to the floor, oldest first, so that of everything collected the past is
     /// collected too (D1). A context that is too large gives up younger ones as well, if they are stable.
     pub(super) fn collect(&mut self, collect: Timestamp) {
-        let mut too_many = self.context.len().saturating_sub(MAX_DEPENDENCIES);
+        let (mut left, mut bytes) = (self.context.len(), self.context_bytes());
         while let Some(oldest) = self.context.first_entry() {
-            let id = oldest.key().0;
-            if id.written > self.stable.get(id.origin) || id.written > collect && too_many == 0 {
+            let (id, key) = oldest.key();
+            let (id, of_this) = (*id, key.len() + DEPENDENCY_BYTES);
+            let is_too_large = left > MAX_DEPENDENCIES || bytes > MAX_CONTEXT_BYTES;
+            if id.written > self.stable.get(id.origin) || id.written > collect && !is_too_large {
                 break;
             }
             oldest.remove();
             self.floor.raise(id.origin, id.written);
-            too_many = too_many.saturating_sub(1);
+            (left, bytes) = (left - 1, bytes - of_this);
         }
     }
 }

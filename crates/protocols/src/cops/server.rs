@@ -3,7 +3,7 @@
 
 use super::PLANTED;
 use super::checks::Checks;
-use super::client::{CopsClient, MAX_DEPENDENCIES};
+use super::client::{CopsClient, MAX_CONTEXT_BYTES, MAX_DEPENDENCIES};
 use super::message::{Answer, Dependency, Message, Meta, Reply, Request, Seen};
 use super::stabilization::CHECK;
 use super::transaction::Transaction;
@@ -184,7 +184,7 @@ impl Cops {
         let is_here = |dependency: &Dependency| dependency.id.origin == self.here() || dependency.id.written <= self.stable.get(dependency.id.origin);
         let at_home = seen.home == Some(self.here()) || self.planted.is("travelling-session-not-held");
         let arrived = at_home || self.stable.0.covers_except(self.here(), &seen.floor) && seen.dependencies().iter().all(is_here);
-        arrived && seen.context.len() <= MAX_DEPENDENCIES
+        arrived && !seen.is_too_large()
     }
 
     /// Takes what is old out of the request's context.
@@ -314,9 +314,12 @@ impl Protocol for Cops {
             self.serve(step, op, request);
             return;
         }
-        let waits_for = match request.seen.context.len() > MAX_DEPENDENCIES {
+        let waits_for = match request.seen.is_too_large() {
             true => {
-                format!("some of this session's {} dependencies to become stable; at most {MAX_DEPENDENCIES} are kept", request.seen.context.len())
+                let (count, bytes) = (request.seen.context.len(), request.seen.context_bytes());
+                format!(
+                    "some of this session's {count} dependencies ({bytes} bytes) to become stable; at most {MAX_DEPENDENCIES} are kept, of {MAX_CONTEXT_BYTES} bytes"
+                )
             }
             false => format!("what this session depends on to arrive here, up to {}", request.seen.newest()),
         };

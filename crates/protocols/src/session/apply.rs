@@ -79,6 +79,7 @@ impl<W: Scope> Replicated<W> {
         command: Command,
     ) {
         let id = VersionId { written: at, origin: from.0 };
+        self.passes(now_ms);
         let (items, before): (SmallVec<[Item; 1]>, Option<Read>) = match command {
             Command::Put(items) => (items, None),
             Command::Change(key, change) => match self.decide(step, index, now_ms, key, change) {

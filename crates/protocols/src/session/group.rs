@@ -17,6 +17,13 @@ const KEEP_BYTES: usize = 16 << 20;
 /// Without a hybrid clock: a write that would have to wait longer, in microseconds, is dropped; its client's deadline has passed by then.
 const LONGEST_DELAY_US: u64 = 5_000_000;
 
+/// While nobody asks anything: a leader whose group keeps keys that expire says what time it is so often, in microseconds, so that what has expired can go.
+const TIME_IN_QUIET_US: u64 = 60_000_000;
+/// A leader decides at most so much earlier, in milliseconds of physical time, than the log has decided before: its clock may be behind that of the leader before it.
+const BACK_MS: u64 = 10_000;
+/// How often what has been applied is noted on the disk, in microseconds.
+const SAVED_EVERY_US: u64 = 100_000;
+
 /// What a restart needs beside the entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Saved {
@@ -24,8 +31,15 @@ pub(super) struct Saved {
     pub(super) vote: u64,
     /// Index and term of the last entry that is gone.
     pub(super) base: (u64, u64),
-    /// Per data center, up to where its writes are in the store as of `base`. Paper: sv.
+    /// Everything up to this index is in the store, and a restart applies what comes after it. More may be in the store. What is collected is no newer: entries are applied again only to a store
+    /// that still has all that decides about them.
+    pub(super) applied: u64,
+    /// Per data center, up to where its writes are in the store as of `applied`. Paper: sv.
     pub(super) stable: TimestampVector,
+    /// Entries after `applied` are decided at this physical time or later, in milliseconds.
+    pub(super) passed_ms: u64,
+    /// No entry up to `applied` was decided at a later physical time, in milliseconds.
+    pub(super) latest_ms: u64,
     /// Own writes up to here may have come in pages, so they are not all in the log of own updates.
     pub(super) installed: Timestamp,
     /// Pages of a snapshot have begun to come and are not complete: the store is not the state at any index.
@@ -45,15 +59,20 @@ impl Wire for Saved {
         self.installing.encode(out);
         self.stood.encode(out);
         self.configuration.encode(out);
+        (self.applied, self.passed_ms).encode(out);
+        self.latest_ms.encode(out);
     }
 
     fn decode(input: &mut rheostat_core::wire::Reader<'_>) -> Result<Self, WireError> {
-        let ((term, vote), base) = (Wire::decode(input)?, Wire::decode(input)?);
+        let ((term, vote), base): (_, (u64, u64)) = (Wire::decode(input)?, Wire::decode(input)?);
         let (stable, installed, installing) = (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?);
         // That of before members could be replaced ends here.
         let fixed = input.rest().is_empty();
         let (stood, configuration) = if fixed { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
-        Ok(Saved { term, vote, base, stable, installed, installing, stood, configuration })
+        // That of when everything after the base was applied again ends here.
+        let of_base = input.rest().is_empty();
+        let ((applied, passed_ms), latest_ms) = if of_base { ((base.0, 0), 0) } else { (Wire::decode(input)?, Wire::decode(input)?) };
+        Ok(Saved { term, vote, base, applied, stable, passed_ms, latest_ms, installed, installing, stood, configuration })
     }
 }
 
@@ -115,8 +134,12 @@ pub(super) struct Group {
     unpersisted: u64,
     /// Everything up to this index is in the store.
     pub(super) applied: u64,
-    /// Indexes at which the log may be compacted, with the stable vector there.
-    marks: Vec<(u64, TimestampVector)>,
+    /// See [`Saved::passed_ms`], as of now.
+    pub(super) passed_ms: u64,
+    /// No entry of the log, or of what is gone of it, was decided at a later physical time, in milliseconds.
+    pub(super) latest_ms: u64,
+    /// When what has been applied was last noted on the disk, on the monotonic clock.
+    saved_us: u64,
     /// When each member was last heard, on the monotonic clock.
     pub(super) heard_us: BTreeMap<u64, u64>,
     /// Members that were told of a snapshot by this leader.
@@ -134,10 +157,15 @@ impl Group {
         for (index, entry) in entries {
             log.append(library_entry(index, entry));
         }
-        let node = Member::new(me, log, Kept { term: saved.term, vote: saved.vote, applied: saved.base.0 }, (1, election_ticks))?;
+        let applied = saved.applied;
+        assert!((saved.base.0..=log.last()).contains(&applied), "entry {applied} is applied, and the log ends with {}", log.last());
+        log.applied(applied, &saved.stable);
+        let node = Member::new(me, log, Kept { term: saved.term, vote: saved.vote, applied }, (1, election_ticks))?;
         Ok(Group {
-            applied: saved.base.0,
-            marks: vec![(saved.base.0, saved.stable.clone())],
+            applied,
+            passed_ms: saved.passed_ms,
+            latest_ms: saved.latest_ms,
+            saved_us: 0,
             node,
             saved,
             unpersisted: 0,
@@ -203,9 +231,13 @@ impl<W: Scope> Replicated<W> {
             true => self.group.node.tick(),
             false => self.stand_back(step),
         }
+        self.place_unsent(step);
         self.pump(step);
         self.lead(step);
         self.compact(step);
+        if self.group.applied > self.group.saved.applied && step.now.monotonic_us >= self.group.saved_us + SAVED_EVERY_US {
+            self.save(step);
+        }
     }
 
     /// Whether this member may give timestamps to its group: its clock is believed, and what it would give is no further ahead of the clock than others take.
@@ -262,10 +294,15 @@ impl<W: Scope> Replicated<W> {
             self.group.node.report_snapshot(member, raft::SnapshotStatus::Failure);
         }
         self.standing.promote(&mut self.group.node);
-        if now_us >= self.stamped_us + self.options.quiet_ms * 1000 && (!self.quiet || self.is_behind_others()) {
-            self.stamped_us = now_us;
-            let at = step.tick();
-            let _ = self.propose(&Entry::Quiet(at));
+        let pause_us = now_us.saturating_sub(self.stamped_us);
+        let expires = || pause_us >= TIME_IN_QUIET_US && step.store.stats().expiring_keys > 0;
+        if pause_us >= self.options.quiet_ms * 1000 && (!self.quiet || self.is_behind_others() || expires()) {
+            // It says what time it is, too. No request of a client has number 0.
+            let nothing = Command::Put(Default::default());
+            self.put_in_log(
+                step,
+                Write { came_us: now_us, from: self.place.server, request: 0, after: Timestamp::ZERO, command: nothing, guards: Vec::new() },
+            );
             self.pump(step);
         }
         self.appoint(step);
@@ -358,6 +395,11 @@ impl<W: Scope> Replicated<W> {
             self.receivers.iter_mut().for_each(|receiver| *receiver = None);
             self.group.snapshots.clear();
         }
+        self.place_unsent(step);
+    }
+
+    /// Writes that found no leader, or one that was handing over, go where they belong, if there is one again.
+    fn place_unsent<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         if self.group.leader().is_some() {
             for write in std::mem::take(&mut self.unsent) {
                 self.place_write(step, write);
@@ -366,8 +408,12 @@ impl<W: Scope> Replicated<W> {
     }
 
     /// A new leader's clock is above every timestamp in its log, so that timestamps grow along the log whoever gave them.
-    pub(super) fn note_timestamps<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, data: &[u8]) {
-        match Entry::from_bytes(data) {
+    pub(super) fn note_timestamps<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, data: &[u8]) {
+        let entry = Entry::from_bytes(data);
+        if let Ok(Entry::Write { now_ms, .. }) = &entry {
+            self.group.latest_ms = self.group.latest_ms.max(*now_ms);
+        }
+        match entry {
             _ if self.planted.is("leader-clock-behind-the-log") => {}
             Ok(Entry::Write { at, .. } | Entry::Quiet(at)) => step.clock.raise(at),
             Ok(Entry::Remote { reached, updates, .. }) => {
@@ -397,8 +443,14 @@ impl<W: Scope> Replicated<W> {
         self.begin_to_receive(&received);
     }
 
+    /// Notes on the disk how it stands now. It comes after all that is in the store, and before all that is collected because of it.
     pub(super) fn save<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        step.persist(self.group.saved.to_bytes());
+        let group = &mut self.group;
+        group.saved_us = step.now.monotonic_us;
+        let saved = &mut group.saved;
+        (saved.applied, saved.passed_ms, saved.latest_ms) = (group.applied, group.passed_ms, group.latest_ms);
+        saved.stable.clone_from(&self.stable);
+        step.persist(saved.to_bytes());
     }
 
     fn send_raft<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, message: raft::eraftpb::Message, departure: Departure) {
@@ -458,7 +510,8 @@ impl<W: Scope> Replicated<W> {
             Next::Answer(word) => step.effects.send_member(from, Message::Word(word), Departure::AsReply),
             Next::Become(number) => {
                 // Nothing was promised as that one, and nothing was applied since the start. What it says waits for the disk.
-                let saved = Saved { stood: self.standing.stood(), vote: 0, ..self.group.saved.clone() };
+                let latest_ms = self.group.latest_ms;
+                let saved = Saved { stood: self.standing.stood(), vote: 0, latest_ms, ..self.group.saved.clone() };
                 let entries = self.group.log().after(0).map(|entry| (entry.index, LogEntry::of(entry))).collect();
                 if let Ok(group) = Group::new(number, &self.first, self.election_ticks, saved, entries) {
                     self.group = group;
@@ -552,7 +605,10 @@ impl<W: Scope> Replicated<W> {
         let at = step.tick_after(after);
         self.stamped_us = step.now.monotonic_us;
         let from = (write.from.dc, write.from.replica);
-        let entry = Entry::Write { from, request: write.request, at, now_ms: step.now.physical_ms, command: write.command };
+        // Nobody but itself has what it collects in a group of one: its clock may go back.
+        let least_ms = if self.seats.len() > 1 { self.group.latest_ms.saturating_sub(BACK_MS) } else { 0 };
+        let now_ms = step.now.physical_ms.max(least_ms);
+        let entry = Entry::Write { from, request: write.request, at, now_ms, command: write.command };
         if self.planted.is("reply-before-commit")
             && write.from == self.place.server
             && let Entry::Write { command: Command::Put(_), .. } = &entry
@@ -579,26 +635,18 @@ impl<W: Scope> Replicated<W> {
 
     /// Lets go of entries that are applied and that no follower is likely to need.
     fn compact<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
-        let group = &mut self.group;
         let keep = self.options.keep_entries;
-        if group.marks.last().is_none_or(|(index, _)| group.applied >= index + keep / 2) {
-            group.marks.push((group.applied, self.stable.clone()));
-        }
-        let (entries, bytes) = group.node.store().size();
+        let (entries, bytes) = self.group.log().size();
         if entries as u64 <= 2 * keep && bytes <= KEEP_BYTES {
             return;
         }
-        let keep = if bytes > KEEP_BYTES { 0 } else { keep };
-        let Some(at) = group.marks.iter().rposition(|(index, _)| index + keep <= group.applied) else { return };
-        let (index, stable) = group.marks[at].clone();
-        if index <= group.node.store().base().0 {
+        let through = self.group.applied.saturating_sub(if bytes > KEEP_BYTES { 0 } else { keep });
+        if through <= self.group.log().base().0 {
             return;
         }
-        group.marks.drain(..at);
-        group.node.mut_store().applied(group.applied, &self.stable);
-        (group.saved.base, group.saved.stable) = (group.node.mut_store().compact(index), stable);
+        self.group.saved.base = self.group.node.mut_store().compact(through);
         self.save(step);
-        step.compact(index);
+        step.compact(through);
     }
 
     /// The state is that of a snapshot at `base`, whose pages have come. They were made after it, so the store is ahead of this state until the log has been applied
@@ -608,9 +656,10 @@ impl<W: Scope> Replicated<W> {
         // The newest timestamps up to there may be of versions that are gone and of silence: neither pages nor log have them.
         step.clock.raise(stable.max());
         self.group.applied = base.0;
-        self.group.marks = vec![(base.0, stable.clone())];
+        // No entry's timestamp is before the physical time at which it is decided.
+        self.group.latest_ms = self.group.latest_ms.max(stable.get(self.place.dc()).millis());
         let installed = stable.get(self.place.dc()).max(self.in_store.get(self.place.dc()));
-        self.group.saved = Saved { base, stable, installed, installing: false, ..self.group.saved.clone() };
+        self.group.saved = Saved { base, installed, installing: false, ..self.group.saved.clone() };
         if !self.planted.is("members-snapshot-without-configuration") {
             self.group.saved.configuration = Some(self.group.configuration().clone());
         }
@@ -628,6 +677,11 @@ impl<W: Scope> Replicated<W> {
         }
     }
 
+    /// An entry that is decided at `now_ms` is applied.
+    pub(super) fn passes(&mut self, now_ms: u64) {
+        self.group.passed_ms = self.group.passed_ms.max(now_ms.saturating_sub(BACK_MS));
+    }
+
     pub(super) fn election_us(&self) -> u64 {
         self.election_ticks as u64 * self.options.heartbeat_ms * 1000
     }
@@ -640,11 +694,14 @@ mod tests {
     #[test]
     fn a_state_of_before_members_were_replaced_is_read() {
         let configuration = Some(Configuration::first(&[1, 17]));
-        let saved = Saved { term: 3, vote: 17, base: (5, 2), installing: true, stood: (65_537, 9), configuration, ..Saved::default() };
+        let saved = Saved { term: 3, vote: 17, base: (5, 2), applied: 5, installing: true, stood: (65_537, 9), configuration, ..Saved::default() };
         assert_eq!(Saved::from_bytes(&saved.to_bytes()), Ok(saved.clone()));
-        let fixed = Saved { stood: (0, 0), configuration: None, ..saved };
+        let fixed = Saved { stood: (0, 0), configuration: None, ..saved.clone() };
         let bytes = fixed.to_bytes();
-        // Two numbers and a no are what has been added.
-        assert_eq!(Saved::from_bytes(&bytes[..bytes.len() - 3]), Ok(fixed));
+        // Two numbers and a no are what was added first, then three numbers.
+        let (first, then) = (3, 3);
+        assert_eq!(Saved::from_bytes(&bytes[..bytes.len() - then - first]), Ok(fixed));
+        let bytes = saved.to_bytes();
+        assert_eq!(Saved::from_bytes(&bytes[..bytes.len() - then]), Ok(saved));
     }
 }

@@ -60,7 +60,7 @@ pub enum Entry {
         request: u64,
         /// Its timestamp, given by the leader. Paper: v.t.
         at: Timestamp,
-        /// The leader's physical time, for expiry.
+        /// The leader's physical time in milliseconds, for expiry; not much less than that of any entry before it.
         now_ms: u64,
         /// What it does.
         command: Command,
@@ -74,7 +74,7 @@ pub enum Entry {
         /// The updates, in its order.
         updates: Vec<Update<u64>>,
     },
-    /// No write of this group that comes later in the log gets a timestamp up to this.
+    /// No write of this group that comes later in the log gets a timestamp up to this. Earlier versions of this software said so; a write of no items does, and has a time.
     Quiet(Timestamp),
 }
 

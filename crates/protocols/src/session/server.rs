@@ -350,8 +350,14 @@ impl<W: Scope> Protocol for Replicated<W> {
     }
 
     fn readable(start: &Start) -> Result<(), String> {
-        start.saved::<Saved>()?;
-        start.log::<LogEntry>().map(drop)
+        let saved = start.saved::<Saved>()?.unwrap_or_default();
+        let last = start.log::<LogEntry>()?.last().map_or(saved.base.0, |(index, _)| saved.base.0.max(*index));
+        match (saved.base.0..=last).contains(&saved.applied) {
+            true => Ok(()),
+            false => {
+                Err(format!("entry {} of the group's log has been applied, and the log has entries {} to {last}", saved.applied, saved.base.0 + 1))
+            }
+        }
     }
 
     fn entry_within(entry: &[u8], slots: &RangeInclusive<u16>) -> Result<Vec<u8>, WireError> {
@@ -374,12 +380,16 @@ impl<W: Scope> Protocol for Replicated<W> {
             saved.configuration = None;
         }
         let mut entries = Vec::new();
+        if saved.latest_ms == 0 {
+            saved.latest_ms = saved.stable.get(here.dc).millis();
+        }
         for (index, entry) in start.log::<LogEntry>().into_iter().flatten().filter(|(index, _)| *index > saved.base.0) {
             if !entry.changes {
                 self.note_timestamps(step, &entry.data);
             }
             entries.push((index, entry));
         }
+        saved.latest_ms = saved.latest_ms.max(self.group.latest_ms);
         self.stable = saved.stable.clone();
         if saved.installing || saved.installed > saved.stable.get(self.place.dc()) {
             self.in_pages = self.in_store.clone();
@@ -538,13 +548,18 @@ impl<W: Scope> Protocol for Replicated<W> {
 
     fn cut(&self, history: History, _: &[Timestamp]) -> SessionCut {
         let everybody = usize::from(self.place.data_centers);
-        let here = self.stable.min(everybody);
+        // As of what a restart begins with: what it applies again must find what was there.
+        let here = self.group.saved.stable.min(everybody);
         let complete = match W::REACH {
             // Members that are behind get entries or pages, never this replica's own updates.
             Reach::Everywhere => here,
             _ => self.place.peers().map(|dc| self.acknowledged.get(dc)).min().map_or(here, |there| there.min(here)),
         };
         let told = self.group.snapshots.values().map(|told| told.complete).min().filter(|_| !self.planted.is("tombstones-collected-under-pages"));
+        // A change is decided at the time of its entry. What had not expired then stays until that is applied, and while the store is ahead of the log, here or at a member that gets pages.
+        let ahead = self.gap(&self.in_store).is_some() || !self.group.snapshots.is_empty();
+        let passed_ms = if ahead { 0 } else { self.group.saved.passed_ms };
+        let history = History { expired_before_ms: history.expired_before_ms.min(passed_ms), ..history };
         SessionCut { complete: told.map_or(complete, |told| told.min(complete)), history }
     }
 

@@ -650,7 +650,10 @@ impl Protocol for Staged {
     }
 
     fn cut(&self, history: History, _: &[Timestamp]) -> StagedCut {
-        StagedCut { complete: self.complete(true), history }
+        let complete = self.complete(true);
+        // A change is decided at its own time: what has not expired by the time of the next one may decide about it.
+        let expired_before_ms = history.expired_before_ms.min(complete.millis());
+        StagedCut { complete, history: History { expired_before_ms, ..history } }
     }
 
     fn replicated(&self, own: Timestamp) -> Option<Vec<Timestamp>> {

@@ -223,6 +223,22 @@ fn a_context_that_is_too_large_waits_until_some_of_it_is_stable() {
     assert!(client(&after).context.len() <= 1_000);
 }
 
+/// Likewise of few dependencies on long keys, which would be most of every token and of every version that depends on them.
+#[test]
+fn a_context_of_long_keys_waits_until_some_of_it_is_stable() {
+    let mut desk = Desk::new("cops", "collect_ms = 0", 1, 1);
+    let mut session = desk.session();
+    let long = |n: usize| Key::from(format!("{n}{}", "k".repeat(6_000)).into_bytes());
+    for n in 0..4 {
+        desk.put(0, &mut session, &long(n), "v");
+    }
+    let (at, op) = desk.wait(0, &mut session, Operation::Get { key: long(0), dial: Dial::default() });
+    desk.pass(SLOW, everything);
+    let (outcome, after) = desk.done.remove(&(at, op)).expect("all of it is stable");
+    assert!(matches!(outcome, Outcome::Read(read, _) if text(read.clone()).as_deref() == Some("v")));
+    assert_eq!(client(&after).context.len(), 3, "no more goes than has to");
+}
+
 /// D1: a session that takes in what others remember, as the owner of a counter does, gives up what is stable beyond the bound.
 #[test]
 fn sessions_taken_together_have_a_bounded_context() {

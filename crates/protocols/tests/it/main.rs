@@ -18,6 +18,7 @@ mod past;
 mod quorum;
 mod refilled;
 mod replica;
+mod restarts;
 mod rollback;
 mod session;
 mod staged;

@@ -12,7 +12,7 @@ use rheostat_core::protocol::Protocol;
 use rheostat_core::session::Session;
 use rheostat_core::slots::slot;
 use rheostat_core::step::Effect;
-use rheostat_core::store::{Position, Store};
+use rheostat_core::store::{Checkpoints, Cut, History, Position, Store};
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
 use rheostat_protocols::staged::{Command, Message, Staged};
@@ -174,6 +174,23 @@ fn changes_are_decided_at_their_place() {
     let made = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Changed { version: Some(_), .. })).count();
     let found_one = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Changed { before, version: None } if before.value.is_some())).count();
     assert_eq!((made, found_one), (1, 2), "{outcomes:?}");
+}
+
+/// A change is decided at its own time. What a clock that is ahead says has expired stays while a change may come at whose time it has not.
+#[test]
+fn what_has_expired_by_the_clock_here_alone_stays() {
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
+    let mut alone = Alone::<Staged>::new(place, "");
+    let mut session = alone.session();
+    alone.pass(100);
+    alone.put(&mut session, &key("x", 0, 1), "1");
+    alone.pass(100);
+    alone.step(|staged, step| {
+        let now_ms = step.now.physical_ms;
+        let at = |now_ms: u64| staged.cut(History::new(now_ms, 0, Checkpoints::NONE), &[]).history().expired_before_ms;
+        assert!((now_ms - 200..=now_ms).contains(&at(now_ms + 3_600_000)), "an hour ahead: {} at {now_ms}", at(now_ms + 3_600_000));
+        assert_eq!(at(now_ms - 3_600_000), now_ms - 3_600_000, "an hour behind");
+    });
 }
 
 /// A server that was away for longer than batches are kept gets the state, deletions included.

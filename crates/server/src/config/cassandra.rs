@@ -122,6 +122,13 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
+impl CassandraConfig {
+    /// The paths of the files of its connections.
+    pub fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_authority, &mut self.tls_certificate, &mut self.tls_key].into_iter().flatten()
+    }
+}
+
 #[cfg(feature = "cassandra")]
 impl CassandraConfig {
     /// As the driver takes them, and the certificates of its connections, if they are encrypted. Errors: a file is not there, or not what it should be.
@@ -130,11 +137,6 @@ impl CassandraConfig {
         let identity = Identity::of(files)?;
         let tls = Some(tls::as_client(&identity, files.authority)?);
         Ok((rheostat_cql::Settings { tls, ..self.without_files() }, Some(identity)))
-    }
-
-    /// The paths of those files.
-    pub fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        [&mut self.tls_authority, &mut self.tls_certificate, &mut self.tls_key].into_iter().flatten()
     }
 
     /// The files of its connections, if they are encrypted.

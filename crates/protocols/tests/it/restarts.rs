@@ -1,0 +1,250 @@
+//! Members of groups that start again: what they had applied, and what has been collected since, is not decided anew.
+
+use crate::common::{Desk, key, server, text};
+use rheostat_core::dial::{Dial, Level};
+use rheostat_core::ids::{KeyspaceId, Place, ServerId};
+use rheostat_core::operation::{Change, Expiry, Operation, SetCondition};
+use rheostat_core::outcome::Outcome;
+use rheostat_core::replica::ReplicaConfig;
+use rheostat_core::store::{Durability, Recovered};
+use rheostat_core::version::{Item, Key};
+use rheostat_protocols::session::{Everywhere, InDataCenter, Replicated, Scope};
+use rheostat_stack::{AnyStore, Driver, Inner};
+use rheostat_storage::MemoryStore;
+use std::any::Any;
+use std::marker::PhantomData;
+
+/// A log that is cut soon, and no entries but those of the test.
+const OPTIONS: &str = "heartbeat_ms = 5\nelection_ms = 30\nquiet_ms = 60000\nkeep_entries = 4";
+
+fn all(_: ServerId, _: ServerId) -> bool {
+    true
+}
+
+/// Members of a group, each over a disk.
+struct Members<W: Scope> {
+    desk: Desk,
+    data_centers: u8,
+    replicas: u8,
+    scope: PhantomData<W>,
+}
+
+impl<W: Scope> Members<W> {
+    fn new(data_centers: u8, replicas: u8) -> Members<W> {
+        let desk = Desk::with_replicas(W::NAME, OPTIONS, data_centers, 1, replicas);
+        let mut members = Members { desk, data_centers, replicas, scope: PhantomData };
+        members.desk.under_way.clear();
+        for id in members.desk.servers() {
+            members.begin(id, MemoryStore::with_simulated_disk(), Recovered::default());
+        }
+        members.pass(300, all);
+        members
+    }
+
+    fn begin(&mut self, id: ServerId, store: MemoryStore<u64>, found: Recovered) {
+        let (data_centers, replicas) = (self.data_centers, self.replicas);
+        let mut config = ReplicaConfig::new(Place { server: id, data_centers, partitions: 1, first_partitions: 1, replicas }, KeyspaceId(0));
+        config.durability = Durability::Always;
+        config.seed = u64::from(id.dc.0) * 16 + u64::from(id.replica);
+        let options = toml::from_str(OPTIONS).unwrap();
+        let member = Inner::<Replicated<W>>::new(config, &options, Driver::Memory(Box::new(store)).into(), found).unwrap();
+        self.desk.replicas.insert(id, Box::new(member));
+        self.desk.with(id, |replica, now, out| replica.start(now, out));
+    }
+
+    /// It is killed when all that it had logged is on its disk, and starts again; nobody says anything to it.
+    fn restart(&mut self, id: ServerId) {
+        let stopped: Box<dyn Any> = self.desk.replicas.remove(&id).unwrap();
+        let stopped = stopped.downcast::<Inner<Replicated<W>>>().unwrap();
+        let AnyStore::Memory(store) = stopped.store() else { unreachable!("it was made over a store in memory") };
+        let (store, found) = store.crash_image_at(rheostat_core::store::Store::end(&**store));
+        self.desk.under_way.retain(|(from, to, _)| *from != id && *to != id);
+        self.begin(id, store, found);
+    }
+
+    /// Lets time pass; disks are flushed every millisecond.
+    fn pass(&mut self, ms: u64, wanted: impl Fn(ServerId, ServerId) -> bool) {
+        for _ in 0..ms {
+            self.desk.pass(1, &wanted);
+            for id in self.desk.servers() {
+                self.desk.with(id, |replica, now, out| {
+                    replica.write_through();
+                    while let Some(job) = replica.poll_flush(now) {
+                        replica.end_flush(now, job.run(), out);
+                    }
+                });
+            }
+        }
+    }
+
+    /// What comes of `operation` at `at` in `ms` milliseconds.
+    fn ask(&mut self, at: ServerId, operation: Operation, ms: u64, wanted: impl Fn(ServerId, ServerId) -> bool) -> Option<Outcome> {
+        let mut session = self.desk.session();
+        let execution = self.desk.with(at, |replica, now, out| replica.execute(now, operation, &mut session, out));
+        let op = match execution {
+            rheostat_core::replica::Execution::Done { outcome, .. } => return Some(outcome),
+            rheostat_core::replica::Execution::Waiting(op) => op,
+        };
+        for _ in 0..ms {
+            self.pass(1, &wanted);
+            if let Some((outcome, _)) = self.desk.done.remove(&(at, op)) {
+                return Some(outcome);
+            }
+        }
+        None
+    }
+
+    /// Writes, and waits for that.
+    fn write(&mut self, at: ServerId, operation: Operation, wanted: impl Fn(ServerId, ServerId) -> bool) {
+        let outcome = self.ask(at, operation, 200, wanted);
+        assert!(matches!(outcome, Some(Outcome::Written(_) | Outcome::Changed { .. })), "{outcome:?}");
+    }
+
+    /// What `at` has of `key`, whoever leads.
+    fn has(&mut self, at: ServerId, key: &Key) -> Option<String> {
+        match self.ask(at, Operation::Get { key: key.clone(), dial: Dial::at(Level::Eventual) }, 0, all) {
+            Some(Outcome::Read(read, _)) => text(read),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn versions(&self, at: ServerId) -> u64 {
+        self.desk.replicas[&at].status(self.desk.now(at)).store.versions
+    }
+
+    fn leader(&self) -> ServerId {
+        self.desk.servers().into_iter().find(|id| self.desk.gauge(*id, "leader") == 1.0).expect("somebody leads")
+    }
+
+    fn now_ms(&self, at: ServerId) -> u64 {
+        self.desk.now(at).physical_ms
+    }
+}
+
+fn put(key: &Key, value: Option<&str>) -> Operation {
+    let item = Item { key: key.clone(), value: value.map(|value| value.as_bytes().into()), expires_ms: 0 };
+    Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() }
+}
+
+fn set(key: &Key, value: &str, expiry: Expiry, condition: SetCondition) -> Operation {
+    Operation::Change { key: key.clone(), change: Change::Set { value: value.as_bytes().into(), expiry, condition }, dial: Dial::default() }
+}
+
+/// A lock is taken and expires. Who was refused it does not have it at a member that starts again when it is collected.
+#[test]
+fn what_was_refused_for_a_key_that_has_expired_since_stays_refused() {
+    let mut members = Members::<Everywhere>::new(1, 3);
+    let (lock, other) = (key("lock", 0, 1), key("other", 0, 1));
+    let leads = members.leader();
+    let expires = Expiry::At(members.now_ms(leads) + 500);
+    members.write(leads, set(&lock, "first", expires, SetCondition::IfAbsent), all);
+    for n in 0..8 {
+        members.write(leads, put(&other, Some(&n.to_string())), all);
+    }
+    members.pass(100, all);
+    members.write(leads, set(&lock, "second", Expiry::Never, SetCondition::IfAbsent), all);
+    // Longer than clocks of leaders may differ.
+    members.pass(12_000, all);
+    members.write(leads, put(&other, Some("late")), all);
+    members.pass(3_000, all);
+    for id in members.desk.servers() {
+        assert_eq!(members.versions(id), 1, "the lock is collected at {id}");
+        members.restart(id);
+        members.pass(300, all);
+        assert_eq!(members.has(id, &lock), None, "at {id}");
+        assert_eq!(members.has(id, &other).as_deref(), Some("late"), "at {id}");
+    }
+}
+
+/// A member that was cut off decides what it missed at the time of its entry, whatever its clock says by then.
+#[test]
+fn a_member_that_was_away_decides_as_the_others_did() {
+    let mut members = Members::<Everywhere>::new(1, 3);
+    let (lock, other) = (key("lock", 0, 1), key("other", 0, 1));
+    let leads = members.leader();
+    let away = members.desk.servers().into_iter().find(|id| *id != leads).unwrap();
+    let expires = Expiry::At(members.now_ms(leads) + 500);
+    members.write(leads, set(&lock, "first", expires, SetCondition::IfAbsent), all);
+    members.pass(50, all);
+    assert_eq!(members.has(away, &lock).as_deref(), Some("first"));
+    let without = move |from: ServerId, to: ServerId| from != away && to != away;
+    members.write(leads, set(&lock, "second", Expiry::Never, SetCondition::IfAbsent), without);
+    members.pass(15_000, without);
+    members.desk.under_way.clear();
+    members.pass(2_000, all);
+    members.write(members.leader(), put(&other, Some("late")), all);
+    members.pass(3_000, all);
+    for id in members.desk.servers() {
+        assert_eq!(members.has(id, &lock), None, "at {id}");
+        assert_eq!(members.versions(id), 1, "the lock is collected at {id}");
+    }
+}
+
+/// A deletion that hid another data center's older write, which came later, has been collected: the write stays hidden at a member that starts again.
+#[test]
+fn what_a_collected_deletion_hid_stays_hidden() {
+    let mut members = Members::<InDataCenter>::new(2, 1);
+    let (k, other) = (key("k", 0, 1), key("other", 0, 1));
+    let inside = |from: ServerId, to: ServerId| from.dc == to.dc;
+    members.write(server(1, 0), put(&k, Some("older")), inside);
+    members.pass(5, inside);
+    members.write(server(0, 0), put(&k, None), inside);
+    for n in 0..8 {
+        members.write(server(0, 0), put(&other, Some(&n.to_string())), inside);
+    }
+    members.pass(100, inside);
+    members.desk.under_way.clear();
+    members.pass(500, all);
+    for round in 0..2 {
+        members.write(server(0, 0), put(&other, Some("late")), all);
+        members.write(server(1, 0), put(&other, Some(if round == 0 { "there" } else { "last" })), all);
+        members.pass(3_000, all);
+    }
+    for dc in [0, 1] {
+        assert_eq!(members.versions(server(dc, 0)), 1, "the deletion is collected in data center {dc}");
+        members.restart(server(dc, 0));
+        members.pass(300, inside);
+        assert_eq!(members.has(server(dc, 0), &k), None, "in data center {dc}");
+    }
+}
+
+/// What was applied since it was last noted is applied again, and comes to the same.
+#[test]
+fn what_is_applied_again_comes_to_the_same() {
+    let mut members = Members::<Everywhere>::new(1, 3);
+    let k = key("k", 0, 1);
+    let leads = members.leader();
+    for n in 0..30 {
+        let condition = if n % 3 == 0 { SetCondition::IfPresent } else { SetCondition::IfAbsent };
+        members.write(leads, set(&k, &n.to_string(), Expiry::Never, condition), all);
+        if n % 5 == 4 {
+            members.write(leads, Operation::Change { key: k.clone(), change: Change::Delete, dial: Dial::default() }, all);
+        }
+        if n % 4 == 0 {
+            members.pass(400, all);
+        }
+        let follower = members.desk.servers().into_iter().find(|id| *id != leads).unwrap();
+        members.pass(20, all);
+        let expected = members.has(leads, &k);
+        assert_eq!(members.has(follower, &k), expected, "after {n}");
+        members.restart(follower);
+        members.pass(100, all);
+        assert_eq!(members.has(follower, &k), expected, "started again after {n}");
+    }
+}
+
+/// A hand-over that nobody takes up ends after an election's time, and what was written meanwhile is done then.
+#[test]
+fn what_is_written_during_a_hand_over_that_fails_is_done_after_it() {
+    for replicas in [2, 3] {
+        let mut members = Members::<InDataCenter>::new(1, replicas);
+        let (leads, k) = (members.leader(), key("k", 0, 1));
+        members.pass(100, all);
+        assert!(members.desk.with(leads, |replica, now, out| replica.hand_over(now, out)));
+        // The one that is asked does not hear it.
+        members.desk.under_way.clear();
+        let outcome = members.ask(leads, put(&k, Some("meanwhile")), 1_000, all);
+        assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
+        assert_eq!(members.has(leads, &k).as_deref(), Some("meanwhile"));
+    }
+}
