@@ -47,7 +47,7 @@ impl CopsClient {
 
     /// Whether the context is larger than one that grows.
     pub(super) fn is_too_large(&self) -> bool {
-        self.context.len() > MAX_DEPENDENCIES || self.context_bytes() > MAX_CONTEXT_BYTES
+        is_too_large(self.context.len(), self.context_bytes())
     }
 
     /// The newest version of `key` that it knows.
@@ -95,8 +95,7 @@ impl CopsClient {
         while let Some(oldest) = self.context.first_entry() {
             let (id, key) = oldest.key();
             let (id, of_this) = (*id, key.len() + DEPENDENCY_BYTES);
-            let is_too_large = left > MAX_DEPENDENCIES || bytes > MAX_CONTEXT_BYTES;
-            if id.written > self.stable.get(id.origin) || id.written > collect && !is_too_large {
+            if id.written > self.stable.get(id.origin) || id.written > collect && !is_too_large(left, bytes) {
                 break;
             }
             oldest.remove();
@@ -104,6 +103,11 @@ impl CopsClient {
             (left, bytes) = (left - 1, bytes - of_this);
         }
     }
+}
+
+/// Whether a context of so many dependencies and bytes is larger than one that grows. One alone is not, however long its key is.
+fn is_too_large(dependencies: usize, bytes: usize) -> bool {
+    dependencies > MAX_DEPENDENCIES || dependencies > 1 && bytes > MAX_CONTEXT_BYTES
 }
 
 impl Client for CopsClient {

@@ -42,6 +42,8 @@ pub(super) struct Saved {
     pub(super) latest_ms: u64,
     /// Own writes up to here may have come in pages, so they are not all in the log of own updates.
     pub(super) installed: Timestamp,
+    /// Per data center, the newest version that has come in pages, while `stable` is below.
+    pub(super) in_pages: TimestampVector,
     /// Pages of a snapshot have begun to come and are not complete: the store is not the state at any index.
     pub(super) installing: bool,
     /// Who it is in its group.
@@ -61,6 +63,7 @@ impl Wire for Saved {
         self.configuration.encode(out);
         (self.applied, self.passed_ms).encode(out);
         self.latest_ms.encode(out);
+        self.in_pages.encode(out);
     }
 
     fn decode(input: &mut rheostat_core::wire::Reader<'_>) -> Result<Self, WireError> {
@@ -71,8 +74,11 @@ impl Wire for Saved {
         let (stood, configuration) = if fixed { Default::default() } else { (Wire::decode(input)?, Wire::decode(input)?) };
         // That of when everything after the base was applied again ends here.
         let of_base = input.rest().is_empty();
-        let ((applied, passed_ms), latest_ms) = if of_base { ((base.0, 0), 0) } else { (Wire::decode(input)?, Wire::decode(input)?) };
-        Ok(Saved { term, vote, base, applied, stable, passed_ms, latest_ms, installed, installing, stood, configuration })
+        let ((applied, passed_ms), latest_ms, in_pages) = match of_base {
+            true => ((base.0, 0), 0, TimestampVector::new()),
+            false => (Wire::decode(input)?, Wire::decode(input)?, Wire::decode(input)?),
+        };
+        Ok(Saved { term, vote, base, applied, stable, passed_ms, latest_ms, installed, in_pages, installing, stood, configuration })
     }
 }
 
@@ -445,11 +451,17 @@ impl<W: Scope> Replicated<W> {
 
     /// Notes on the disk how it stands now. It comes after all that is in the store, and before all that is collected because of it.
     pub(super) fn save<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let is_behind = self.gap(&self.in_pages).is_some();
         let group = &mut self.group;
         group.saved_us = step.now.monotonic_us;
         let saved = &mut group.saved;
-        (saved.applied, saved.passed_ms, saved.latest_ms) = (group.applied, group.passed_ms, group.latest_ms);
-        saved.stable.clone_from(&self.stable);
+        saved.latest_ms = group.latest_ms;
+        // What this version of the software could not read is for a later one to apply.
+        if self.unreadable == 0 || saved.applied < saved.base.0 {
+            (saved.applied, saved.passed_ms) = (group.applied, group.passed_ms);
+            saved.stable.clone_from(&self.stable);
+        }
+        saved.in_pages = if is_behind { self.in_pages.clone() } else { TimestampVector::new() };
         step.persist(saved.to_bytes());
     }
 
@@ -567,11 +579,9 @@ impl<W: Scope> Replicated<W> {
             }
             return;
         }
-        // The library takes nothing while it hands over; what has a client here goes to the next leader.
+        // The library takes nothing while it hands over. What has a client here goes to the next leader, if there is one; all else has its place here, if there is none.
         if self.group.node.raft.lead_transferee.is_some() {
-            if write.from == self.place.server {
-                self.unsent.push(write);
-            }
+            self.unsent.push(write);
             return;
         }
         // Without a hybrid clock a write waits until the physical one has passed what it follows (Table 4.1).
@@ -640,7 +650,7 @@ impl<W: Scope> Replicated<W> {
         if entries as u64 <= 2 * keep && bytes <= KEEP_BYTES {
             return;
         }
-        let through = self.group.applied.saturating_sub(if bytes > KEEP_BYTES { 0 } else { keep });
+        let through = self.group.applied.min(self.group.log().cut_at(keep as usize, KEEP_BYTES / 2));
         if through <= self.group.log().base().0 {
             return;
         }
@@ -656,8 +666,7 @@ impl<W: Scope> Replicated<W> {
         // The newest timestamps up to there may be of versions that are gone and of silence: neither pages nor log have them.
         step.clock.raise(stable.max());
         self.group.applied = base.0;
-        // No entry's timestamp is before the physical time at which it is decided.
-        self.group.latest_ms = self.group.latest_ms.max(stable.get(self.place.dc()).millis());
+        self.group.latest_ms = self.group.latest_ms.max(self.latest_by(step.now.physical_ms, &stable));
         let installed = stable.get(self.place.dc()).max(self.in_store.get(self.place.dc()));
         self.group.saved = Saved { base, installed, installing: false, ..self.group.saved.clone() };
         if !self.planted.is("members-snapshot-without-configuration") {
@@ -679,7 +688,15 @@ impl<W: Scope> Replicated<W> {
 
     /// An entry that is decided at `now_ms` is applied.
     pub(super) fn passes(&mut self, now_ms: u64) {
-        self.group.passed_ms = self.group.passed_ms.max(now_ms.saturating_sub(BACK_MS));
+        let passed_ms = now_ms.saturating_sub(BACK_MS);
+        // The clock of a group of one may go back, and its next entries are decided by it.
+        self.group.passed_ms = if self.seats.len() > 1 { self.group.passed_ms.max(passed_ms) } else { passed_ms };
+    }
+
+    /// What stands for [`Group::latest_ms`] where the entries up to `stable` are not known. None of them was decided later than its timestamp; but that follows the clock that is furthest ahead
+    /// anywhere, and keys must not expire by it: those of this group's leaders are not so far from the one here.
+    pub(super) fn latest_by(&self, physical_ms: u64, stable: &TimestampVector) -> u64 {
+        stable.get(self.place.dc()).millis().min(physical_ms + BACK_MS)
     }
 
     pub(super) fn election_us(&self) -> u64 {
@@ -698,8 +715,8 @@ mod tests {
         assert_eq!(Saved::from_bytes(&saved.to_bytes()), Ok(saved.clone()));
         let fixed = Saved { stood: (0, 0), configuration: None, ..saved.clone() };
         let bytes = fixed.to_bytes();
-        // Two numbers and a no are what was added first, then three numbers.
-        let (first, then) = (3, 3);
+        // Two numbers and a no are what was added first, then three numbers and a vector of nothing.
+        let (first, then) = (3, 4);
         assert_eq!(Saved::from_bytes(&bytes[..bytes.len() - then - first]), Ok(fixed));
         let bytes = saved.to_bytes();
         assert_eq!(Saved::from_bytes(&bytes[..bytes.len() - then]), Ok(saved));

@@ -106,7 +106,9 @@ impl<W: Scope> Replicated<W> {
         if !self.group.is_leader() {
             return self.group.leader().is_some();
         }
-        self.leads() && self.guarded.waiting.iter().any(|write| !self.guarded.is_open(write))
+        // While it hands over, nothing is put into the log.
+        let may = self.leads() && self.group.node.raft.lead_transferee.is_none();
+        may && self.guarded.waiting.iter().any(|write| !self.guarded.is_open(write))
     }
 
     /// Decides the guarded writes that wait here and can be decided; says whether there were some.

@@ -381,7 +381,7 @@ impl<W: Scope> Protocol for Replicated<W> {
         }
         let mut entries = Vec::new();
         if saved.latest_ms == 0 {
-            saved.latest_ms = saved.stable.get(here.dc).millis();
+            saved.latest_ms = self.latest_by(step.now.physical_ms, &saved.stable);
         }
         for (index, entry) in start.log::<LogEntry>().into_iter().flatten().filter(|(index, _)| *index > saved.base.0) {
             if !entry.changes {
@@ -391,9 +391,8 @@ impl<W: Scope> Protocol for Replicated<W> {
         }
         saved.latest_ms = saved.latest_ms.max(self.group.latest_ms);
         self.stable = saved.stable.clone();
-        if saved.installing || saved.installed > saved.stable.get(self.place.dc()) {
-            self.in_pages = self.in_store.clone();
-        }
+        let unknown = saved.installing || saved.installed > saved.stable.get(self.place.dc());
+        self.in_pages = if unknown { self.in_store.clone() } else { saved.in_pages.clone() };
         // The requests of before the restart have other clients' numbers; these begin above them in all likelihood, and their clients are gone.
         self.next_request = step.random.next_u64() >> 16;
         self.reads.start(step.random.next_u64() >> 16);

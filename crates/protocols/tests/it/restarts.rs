@@ -3,7 +3,7 @@
 use crate::common::{Desk, key, server, text};
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::ids::{KeyspaceId, Place, ServerId};
-use rheostat_core::operation::{Change, Expiry, Operation, SetCondition};
+use rheostat_core::operation::{Change, Expiry, Guard, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::ReplicaConfig;
 use rheostat_core::store::{Durability, Recovered};
@@ -233,18 +233,81 @@ fn what_is_applied_again_comes_to_the_same() {
     }
 }
 
-/// A hand-over that nobody takes up ends after an election's time, and what was written meanwhile is done then.
+/// A hand-over that nobody takes up ends after an election's time, and what was written meanwhile is done then: here, by way of a follower, and under a condition.
 #[test]
 fn what_is_written_during_a_hand_over_that_fails_is_done_after_it() {
     for replicas in [2, 3] {
         let mut members = Members::<InDataCenter>::new(1, replicas);
         let (leads, k) = (members.leader(), key("k", 0, 1));
+        let follower = members.desk.servers().into_iter().find(|id| *id != leads).unwrap();
+        members.write(leads, put(&k, Some("before")), all);
         members.pass(100, all);
-        assert!(members.desk.with(leads, |replica, now, out| replica.hand_over(now, out)));
-        // The one that is asked does not hear it.
-        members.desk.under_way.clear();
-        let outcome = members.ask(leads, put(&k, Some("meanwhile")), 1_000, all);
-        assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
-        assert_eq!(members.has(leads, &k).as_deref(), Some("meanwhile"));
+        let item = Item { key: k.clone(), value: Some(b"guarded"[..].into()), expires_ms: 0 };
+        let guard = Guard { key: key("other", 0, 1), version: None };
+        let guarded = Operation::PutIf { items: [item].into_iter().collect(), guards: vec![guard], dial: Dial::default() };
+        for (at, operation, written) in
+            [(leads, put(&k, Some("here")), "here"), (follower, put(&k, Some("there")), "there"), (leads, guarded, "guarded")]
+        {
+            assert!(members.desk.with(leads, |replica, now, out| replica.hand_over(now, out)));
+            // The one that is asked does not hear it.
+            members.desk.under_way.clear();
+            let outcome = members.ask(at, operation, 1_000, all);
+            assert!(matches!(outcome, Some(Outcome::Written(_))), "{written}: {outcome:?}");
+            assert_eq!(members.has(leads, &k).as_deref(), Some(written));
+            members.pass(100, all);
+            assert_eq!(members.leader(), leads);
+        }
     }
+}
+
+/// Timestamps follow the clock that is furthest ahead, in another data center here. Keys do not expire by it under a leader that got the state in pages.
+#[test]
+fn keys_do_not_expire_by_the_clock_of_another_data_center() {
+    let mut members = Members::<InDataCenter>::new(2, 3);
+    let (lock, other) = (key("lock", 0, 1), key("other", 0, 1));
+    for id in members.desk.servers().into_iter().filter(|id| id.dc.0 == 1) {
+        members.desk.skew_ms.insert(id, 40_000);
+    }
+    members.pass(300, all);
+    let leads = |members: &Members<InDataCenter>, dc: u8| {
+        members.desk.servers().into_iter().find(|id| id.dc.0 == dc && members.desk.gauge(*id, "leader") == 1.0).expect("somebody leads")
+    };
+    let (here, there) = (leads(&members, 0), leads(&members, 1));
+    members.write(there, put(&other, Some("ahead")), all);
+    members.pass(500, all);
+    assert_eq!(members.has(here, &other).as_deref(), Some("ahead"));
+    let away = members.desk.servers().into_iter().find(|id| id.dc.0 == 0 && *id != here).unwrap();
+    for n in 0..12 {
+        members.write(here, put(&other, Some(&n.to_string())), |from, to| from != away && to != away);
+    }
+    members.pass(100, |from, to| from != away && to != away);
+    members.desk.under_way.clear();
+    members.pass(1_500, all);
+    assert_eq!(members.desk.gauge(away, "applied_index"), members.desk.gauge(here, "applied_index"), "it got the state");
+    members.desk.with(here, |replica, now, out| replica.hand_over_to(now, away, out)).unwrap();
+    members.pass(100, all);
+    assert_eq!(leads(&members, 0), away);
+    let expires = Expiry::At(members.now_ms(away) + 20_000);
+    members.write(away, set(&lock, "first", expires, SetCondition::IfAbsent), all);
+    let outcome = members.ask(away, set(&lock, "second", Expiry::Never, SetCondition::IfAbsent), 100, all);
+    assert!(matches!(&outcome, Some(Outcome::Changed { before, version: None }) if before.value.is_some()), "{outcome:?}");
+}
+
+/// The clock of a group of one has been set back: what decides by it stays as long as ever.
+#[test]
+fn an_expired_key_stays_for_a_while_though_the_clock_was_ahead_before() {
+    let mut members = Members::<InDataCenter>::new(1, 1);
+    let (lock, at) = (key("lock", 0, 1), server(0, 0));
+    members.desk.skew_ms.insert(at, 30_000);
+    members.write(at, put(&key("other", 0, 1), Some("ahead")), all);
+    members.pass(300, all);
+    members.desk.skew_ms.clear();
+    let expires = Expiry::At(members.now_ms(at) + 500);
+    members.write(at, set(&lock, "first", expires, SetCondition::IfAbsent), all);
+    members.pass(3_000, all);
+    assert_eq!((members.has(at, &lock), members.versions(at)), (None, 2));
+    members.pass(10_000, all);
+    members.write(at, put(&key("other", 0, 1), Some("late")), all);
+    members.pass(1_000, all);
+    assert_eq!(members.versions(at), 1);
 }
