@@ -17,7 +17,7 @@ pub enum Failure {
     Refused(String),
     /// The session cannot be used here: it is another protocol's, cannot be read, or is ahead of every clock.
     Session(String),
-    /// The partition is elsewhere and cannot be reached. A write may have happened.
+    /// The partition is elsewhere and cannot be reached. A write that was sent, and of which nobody knows whether it was made, ends with [`Failure::Timeout`].
     Unreachable(PartitionId),
     /// The store failed; the server stops serving this partition.
     Storage(String),

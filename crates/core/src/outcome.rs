@@ -21,7 +21,7 @@ pub enum Outcome {
     /// Of Put within a bound, where no majority of servers could be reached: the write is on disk where it was made, and is made when they are back, under this name but in no order with
     /// others; no session is behind it.
     Kept(VersionId),
-    /// Of PutIf and Transact, when nothing was written: how the guards' keys were, in their order.
+    /// Of PutIf and Transact, when nothing was written: how the guards' keys were, in their order; of Transact without their values.
     Unmet(Vec<Read>),
     /// Of Change: what was there before, and the new version if one was written.
     Changed {
@@ -80,7 +80,24 @@ impl Outcome {
             _ => None,
         }
     }
+
+    /// Bytes of the values in it.
+    pub fn value_bytes(&self) -> usize {
+        match self {
+            Outcome::Read(read, _) | Outcome::Changed { before: read, .. } | Outcome::Tested { before: read, .. } => value_bytes(read),
+            Outcome::Many(reads, _) | Outcome::Siblings(reads, _) | Outcome::Unmet(reads) => reads.iter().map(value_bytes).sum(),
+            Outcome::Transacted(acted, ..) => acted.iter().filter_map(Acted::read).map(value_bytes).sum(),
+            _ => 0,
+        }
+    }
 }
+
+fn value_bytes(read: &Read) -> usize {
+    read.value.as_ref().map_or(0, |value| value.len())
+}
+
+/// What a read takes in an outcome's byte form beside its value, at most, whatever it is a part of.
+pub const READ_BYTES: usize = 32;
 
 /// What came of one command of a transaction.
 #[derive(Clone, PartialEq, Debug)]
@@ -107,6 +124,21 @@ pub enum Acted {
         /// Whether it wrote.
         wrote: bool,
     },
+}
+
+impl Acted {
+    /// The key as the commands before it have left it, if it tells that.
+    pub fn read(&self) -> Option<&Read> {
+        match self {
+            Acted::Read(read) | Acted::Changed { before: read, .. } | Acted::Tested { before: read, .. } => Some(read),
+            Acted::Written | Acted::Counted(_) => None,
+        }
+    }
+
+    /// Bytes of its byte form, at most.
+    pub fn bytes(&self) -> usize {
+        READ_BYTES + self.read().map_or(0, value_bytes)
+    }
 }
 
 wire_enum!(Acted, "an outcome of a command", {

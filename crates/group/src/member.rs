@@ -3,7 +3,7 @@
 use crate::configuration::{Change, Configuration};
 use crate::log::Log;
 use raft::eraftpb::{Entry, EntryType, HardState, Message, MessageType};
-use raft::{Config, RawNode, ReadState, StateRole};
+use raft::{Config, ProgressState, RawNode, ReadState, StateRole};
 use rheostat_clock::TimestampVector;
 use rheostat_core::random::Random;
 use rheostat_core::wire::{Wire, WireError};
@@ -160,7 +160,20 @@ impl Member {
         if message.get_msg_type() == MessageType::MsgTimeoutNow && self.is_between_logs() {
             return Ok(());
         }
+        self.note_restored(&message);
         self.node.step(message)
+    }
+
+    /// A member that asked for a snapshot has got it. The library's leader remembers that it was asked, and would send the next one, and the next, for as long as anything is written.
+    fn note_restored(&mut self, message: &Message) {
+        if message.get_msg_type() == MessageType::MsgAppendResponse
+            && !message.reject
+            && let Some(progress) = self.node.raft.mut_prs().get_mut(message.from)
+            && progress.state == ProgressState::Snapshot
+            && message.index >= progress.pending_snapshot
+        {
+            progress.pending_request_snapshot = raft::INVALID_INDEX;
+        }
     }
 
     /// Says whether role, term or leader have changed since the last look, and from what. The library's random choice of an election timeout is made by `random` instead.

@@ -4,6 +4,7 @@
 //! request that has not arrived whole, so each byte is looked at a bounded number of times however it is cut up, and the
 //! inside of a bulk string never. It allocates nothing for what was only announced: memory follows bytes that arrived.
 
+use super::ahead::SecondArguments;
 use super::arguments::{Arguments, Span};
 use super::inline::{self, Words};
 use std::fmt;
@@ -78,7 +79,7 @@ impl std::error::Error for ProtocolError {}
 /// A bulk string on the wire has at least this many bytes: `$0`, CR LF, CR LF.
 const SHORTEST_BULK: usize = 6;
 
-/// Memory for this many arguments, and this many unquoted bytes, is kept from request to request.
+/// Memory for this many arguments, and this many unquoted bytes, is kept from request to request, and while none comes.
 const KEPT: usize = 1024;
 
 /// Parses one connection's requests. All positions are in the buffer that the caller hands in: bytes may be added at its end
@@ -226,9 +227,26 @@ impl Parser {
         std::mem::take(&mut self.start)
     }
 
-    /// The bytes of `buffer` that belong to no request that has been returned.
-    pub fn rest<'a>(&self, buffer: &'a [u8]) -> &'a [u8] {
-        buffer.get(self.start..).unwrap_or_default()
+    /// A look at the requests in `buffer` that have not been returned. `None` where the next one is parsed in part: of what arrives in pieces, each
+    /// look would begin at its front again.
+    #[inline]
+    pub fn ahead<'a>(&self, buffer: &'a [u8]) -> Option<SecondArguments<'a>> {
+        self.is_between().then(|| SecondArguments::of(buffer.get(self.start..).unwrap_or_default()))
+    }
+
+    /// Gives back the memory that an unusually large request took, if nothing of the next one has been parsed. What the request's
+    /// [`Arguments`] show must not be needed any more.
+    #[inline]
+    pub fn give_back(&mut self) {
+        if self.is_between() {
+            self.forget();
+        }
+    }
+
+    /// Whether nothing has been parsed of the request that comes next.
+    #[inline]
+    fn is_between(&self) -> bool {
+        self.announced == 0 && self.parsed == 0
     }
 
     /// The length that the whole buffer must have before the argument that is being received is whole; `None` if its length is not
@@ -439,6 +457,76 @@ mod tests {
         assert!(parser.spans.capacity() >= 50_000);
         assert_eq!(parser.next(&stream).expect("valid").map(|request| request.len()), Some(1));
         assert!(parser.spans.capacity() <= KEPT);
+    }
+
+    #[test]
+    fn memory_is_given_back_though_no_request_follows() {
+        let mut stream = Vec::new();
+        encode_request(&vec![b"abc"; 50_000], &mut stream);
+        let large = stream.len();
+        encode_request(&[b"ECHO".as_slice(), b"hi"], &mut stream);
+        let mut parser = Parser::new(Limits::default());
+        // Not while it arrives: its arguments so far are known by what would be given back.
+        assert_eq!(parser.next(&stream[..large - 1]), Ok(None));
+        parser.give_back();
+        assert!(parser.spans.capacity() >= 49_999);
+        assert_eq!(parser.next(&stream[..large]).expect("valid").map(|request| request.len()), Some(50_000));
+        parser.give_back();
+        assert!(parser.spans.capacity() <= KEPT);
+        // Before or behind what is consumed, and though it is put back.
+        parser.put_back();
+        assert_eq!(parser.next(&stream).expect("valid").map(|request| request.len()), Some(50_000));
+        assert_eq!(parser.consume(), large);
+        parser.give_back();
+        assert!(parser.spans.capacity() <= KEPT);
+        assert_eq!(parser.next(&stream[large..]).expect("valid").map(|request| request.at(1)), Some(b"hi".as_slice()));
+
+        let line = [b"ECHO \"".as_slice(), &vec![b'x'; 60_000], b"\"\r\n"].concat();
+        let mut parser = Parser::new(Limits::default());
+        assert!(parser.next(&line).expect("valid").is_some());
+        assert!(parser.unquoted.capacity() >= 60_000);
+        parser.give_back();
+        assert!(parser.unquoted.capacity() <= KEPT);
+    }
+
+    #[test]
+    fn what_is_ahead_of_a_request_in_pieces_is_looked_at_once() {
+        let mut stream = Vec::new();
+        encode_request(&[b"GET".as_slice(), b"first"], &mut stream);
+        let first = stream.len();
+        encode_request(&vec![b"abc"; 1000], &mut stream);
+        let second = stream.len();
+        encode_request(&[b"GET".as_slice(), b"third"], &mut stream);
+        for piece in [1, 7, 1000] {
+            let mut parser = Parser::new(Limits::default());
+            let (mut buffer, mut looks, mut seen) = (Vec::new(), 0, Vec::new());
+            for part in stream.chunks(piece) {
+                buffer.extend_from_slice(part);
+                loop {
+                    if let Some(ahead) = parser.ahead(&buffer) {
+                        looks += 1;
+                        seen.extend(ahead.map(<[u8]>::to_vec));
+                    }
+                    if parser.next(&buffer).expect("valid").is_none() {
+                        break;
+                    }
+                }
+                buffer.drain(..parser.consume());
+            }
+            assert!(looks <= 20, "{looks} looks at pieces of {piece}");
+            let whole: &[&[u8]] = if piece < 1000 { &[] } else { &[b"first", b"third"] };
+            assert_eq!(seen, whole, "in smaller pieces none is whole before some of it is parsed");
+        }
+        let mut parser = Parser::new(Limits::default());
+        let keys = |ahead: Option<SecondArguments<'_>>| ahead.map(|ahead| ahead.map(<[u8]>::to_vec).collect::<Vec<_>>());
+        assert_eq!(keys(parser.ahead(&stream)).map(|keys| keys.len()), Some(3));
+        assert!(parser.next(&stream[..second - 1]).expect("valid").is_some());
+        assert_eq!(keys(parser.ahead(&stream[..second - 1])), Some(Vec::new()));
+        assert_eq!(parser.next(&stream[..second - 1]), Ok(None));
+        assert_eq!(keys(parser.ahead(&stream)), None);
+        assert_eq!(parser.consume(), first);
+        assert!(parser.next(&stream[first..]).expect("valid").is_some());
+        assert_eq!(keys(parser.ahead(&stream[first..])), Some(vec![b"third".to_vec()]));
     }
 
     #[test]

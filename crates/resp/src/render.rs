@@ -97,7 +97,7 @@ impl Render {
     }
 }
 
-/// A failure as an error reply, its kind first.
+/// A failure as an error reply, its kind first. Redis clients repeat by themselves what was answered with CLUSTERDOWN or NOREPLICAS: so those say that nothing was changed.
 pub fn failure_text(failure: &Failure) -> String {
     match failure {
         Failure::Timeout(_) => format!("TIMEOUT {failure}"),
@@ -107,6 +107,8 @@ pub fn failure_text(failure: &Failure) -> String {
         Failure::Unreachable(_) => format!("CLUSTERDOWN {failure}"),
         Failure::Storage(_) => format!("STORAGE {failure}"),
         Failure::OutOfRights(_) => format!("NORIGHTS {failure}"),
+        // Clients repeat by themselves what NOREPLICAS has refused. This write is made.
+        Failure::Insufficient(why) if why.write => format!("TIMEOUT {failure}"),
         Failure::Insufficient(_) => format!("NOREPLICAS {failure}"),
     }
 }
@@ -114,10 +116,12 @@ pub fn failure_text(failure: &Failure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rheostat_core::failure::Insufficient;
     use rheostat_core::ids::PartitionId;
 
     #[test]
     fn the_class_of_an_error_is_its_type_and_not_its_words() {
+        let insufficient = |write| Failure::Insufficient(Box::new(Insufficient { write, needed: 2, answered: Vec::new(), names: Vec::new() }));
         let classes = [
             (Failure::Session("this session is not one of protocol causal".into()), "SESSION"),
             (Failure::Refused("session is a word like any other".into()), "ERR"),
@@ -125,6 +129,9 @@ mod tests {
             (Failure::Timeout("session".into()), "TIMEOUT"),
             (Failure::Storage("session".into()), "STORAGE"),
             (Failure::Unreachable(PartitionId(1)), "CLUSTERDOWN"),
+            (insufficient(false), "NOREPLICAS"),
+            // It is made, and clients are not to repeat it.
+            (insufficient(true), "TIMEOUT"),
         ];
         for (failure, class) in classes {
             let text = failure_text(&failure);

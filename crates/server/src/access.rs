@@ -26,7 +26,7 @@ use crate::topology::Topology;
 pub(crate) enum Started {
     /// It is done.
     Done(Outcome, Session),
-    /// It is under way.
+    /// A read is under way.
     Waiting {
         /// Where the outcome arrives.
         answer: oneshot::Receiver<(Outcome, Session)>,
@@ -37,22 +37,55 @@ pub(crate) enum Started {
         /// When its time is over, where it is answered then.
         over: Option<Over>,
     },
+    /// Likewise something that may write.
+    Writing {
+        /// See [`Started::Waiting`].
+        answer: oneshot::Receiver<(Outcome, Session)>,
+        /// Likewise.
+        partition: PartitionId,
+        /// Likewise.
+        fallback: Session,
+        /// Likewise.
+        over: Option<Over>,
+    },
+}
+
+/// What a write waited for whose answer does not come.
+pub(crate) const NOT_KNOWN: &str = "the server that was asked to answer; whether this was done is not known";
+
+/// What an operation at `partition` came to that was handed on and will not be answered. Clients repeat by themselves what could not reach anybody: of a write nobody knows whether it was made.
+pub(crate) fn unanswered(writes: bool, partition: PartitionId) -> Failure {
+    if writes { Failure::Timeout(NOT_KNOWN.into()) } else { Failure::Unreachable(partition) }
 }
 
 impl Started {
+    /// An operation that is under way; `writes`: it may write.
+    pub(crate) fn under_way(
+        writes: bool,
+        answer: oneshot::Receiver<(Outcome, Session)>,
+        partition: PartitionId,
+        fallback: Session,
+        over: Option<Over>,
+    ) -> Started {
+        match writes {
+            true => Started::Writing { answer, partition, fallback, over },
+            false => Started::Waiting { answer, partition, fallback, over },
+        }
+    }
+
     /// Waits for the outcome. The session is up to date; after a failure it is at least what it was.
     pub(crate) async fn finish(self) -> (Outcome, Session) {
-        match self {
-            Started::Done(outcome, session) => (outcome, session),
-            // The other end goes without an answer only when a shard ends with operations under way.
-            Started::Waiting { answer, partition, fallback, over } => {
-                let answered = answer.await.unwrap_or((Outcome::Failed(Failure::Unreachable(partition)), fallback));
-                if let Some(over) = over {
-                    over.answered(&answered.0);
-                }
-                answered
-            }
+        let (writes, answer, partition, fallback, over) = match self {
+            Started::Done(outcome, session) => return (outcome, session),
+            Started::Waiting { answer, partition, fallback, over } => (false, answer, partition, fallback, over),
+            Started::Writing { answer, partition, fallback, over } => (true, answer, partition, fallback, over),
+        };
+        // The other end goes without an answer only when a shard ends with operations under way.
+        let answered = answer.await.unwrap_or_else(|_| (Outcome::Failed(unanswered(writes, partition)), fallback));
+        if let Some(over) = over {
+            over.answered(&answered.0);
         }
+        answered
     }
 }
 

@@ -394,7 +394,7 @@ impl Shared {
             None => Err(Failure::Unreachable(partition)),
         };
         match sent {
-            Ok(()) => Started::Waiting { answer, partition, fallback, over: None },
+            Ok(()) => Started::under_way(operation.writes(), answer, partition, fallback, None),
             Err(failure) => Started::Done(Outcome::Failed(failure), fallback),
         }
     }
@@ -413,7 +413,7 @@ impl Shared {
         match waits {
             Some(connected) => {
                 let (sender, answer) = oneshot::channel();
-                let (shared, fallback) = (self.clone(), session.clone());
+                let (shared, fallback, writes) = (self.clone(), session.clone(), operation.writes());
                 tokio::spawn(async move {
                     connected.await;
                     // Nobody is told who does not wait any more; nothing was done then.
@@ -421,7 +421,7 @@ impl Shared {
                         let _ = sender.send(shared.start_now(ticket, keyspace, partition, session, operation).finish().await);
                     }
                 });
-                Started::Waiting { answer, partition, fallback, over: None }
+                Started::under_way(writes, answer, partition, fallback, None)
             }
             None => self.start_now(ticket, keyspace, partition, session, operation),
         }
@@ -432,7 +432,7 @@ impl Shared {
         if usize::from(keyspace.0) >= self.keyspaces.len() || partition.0 >= self.topology.partitions {
             return failed(Failure::Refused(format!("there is no keyspace {} with a partition {partition}", keyspace.0)), session);
         }
-        let fallback = session.clone();
+        let (fallback, writes) = (session.clone(), operation.writes());
         let over = self.leave_in_time(keyspace, &mut operation);
         let (sender, answer) = oneshot::channel();
         match self.route(keyspace, partition) {
@@ -455,7 +455,7 @@ impl Shared {
             }
             Route::Nowhere(failure) => return failed(failure, fallback),
         }
-        Started::Waiting { answer, partition, fallback, over }
+        Started::under_way(writes, answer, partition, fallback, over)
     }
 
     /// Whether `partition` is on other nodes, none of which is connected.

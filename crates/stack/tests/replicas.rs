@@ -21,12 +21,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const FAILOVER_US: u64 = 1_000_000;
 const TIMEOUT_US: u64 = 60_000_000;
+/// What goes to a slow member arrives at multiples of this.
+const LATE_US: u64 = 20_000;
 
 struct Group {
     servers: Vec<Box<dyn Stack>>,
     under_way: VecDeque<(usize, usize, Vec<u8>)>,
     /// Who has stopped: nothing comes from there or arrives there.
     gone: BTreeSet<usize>,
+    /// Who is slow, and what is on its way there.
+    slow: Option<usize>,
+    late: Vec<(usize, usize, Vec<u8>)>,
     now_us: u64,
     done: BTreeMap<(usize, OpId), Outcome>,
 }
@@ -47,8 +52,12 @@ fn config(replica: usize, moved: bool) -> ReplicaConfig {
 }
 
 fn open(protocol: &str, replica: usize, moved: bool) -> Box<dyn Stack> {
+    open_with(protocol, config(replica, moved))
+}
+
+fn open_with(protocol: &str, config: ReplicaConfig) -> Box<dyn Stack> {
     let counters = Options::default();
-    let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config: config(replica, moved) };
+    let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config };
     plan.open(Backing::SimulatedDisk { cold: 0 }).unwrap().0
 }
 
@@ -58,8 +67,22 @@ impl Group {
     }
 
     fn of(protocol: &str) -> Group {
-        let servers = (0..3).map(|replica| open(protocol, replica, false)).collect();
-        let mut group = Group { servers, under_way: VecDeque::new(), gone: BTreeSet::new(), now_us: 1_000_000, done: BTreeMap::new() };
+        Group::around((0..3).map(|replica| open(protocol, replica, false)).collect())
+    }
+
+    /// So many bytes of the log are kept for members that are behind.
+    fn keeping(bytes: usize) -> Group {
+        let servers = (0..3).map(|replica| {
+            let mut config = config(replica, false);
+            config.group.keep_bytes = bytes;
+            open_with("eventual", config)
+        });
+        Group::around(servers.collect())
+    }
+
+    fn around(servers: Vec<Box<dyn Stack>>) -> Group {
+        let (under_way, gone, done) = (VecDeque::new(), BTreeSet::new(), BTreeMap::new());
+        let mut group = Group { servers, under_way, gone, slow: None, late: Vec::new(), now_us: 1_000_000, done };
         (0..3).for_each(|replica| group.with(replica, |server, now, out| server.server().start(now, out)));
         group
     }
@@ -91,14 +114,24 @@ impl Group {
                     }
                 });
             }
+            if self.now_us.is_multiple_of(LATE_US) {
+                std::mem::take(&mut self.late).into_iter().for_each(|(from, to, frame)| self.deliver(from, to, &frame));
+            }
             while let Some((from, to, frame)) = self.under_way.pop_front() {
-                if !self.gone.contains(&from) && !self.gone.contains(&to) {
-                    self.with(to, |server, now, out| server.server().receive(now, id(from), &frame, out));
+                match self.slow == Some(to) {
+                    true => self.late.push((from, to, frame)),
+                    false => self.deliver(from, to, &frame),
                 }
             }
         }
         assert!(until(self), "not within {limit_us} us");
         self.now_us - from_us
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, frame: &[u8]) {
+        if !self.gone.contains(&from) && !self.gone.contains(&to) {
+            self.with(to, |server, now, out| server.server().receive(now, id(from), frame, out));
+        }
     }
 
     /// Who leads, if all that are left agree.
@@ -523,4 +556,85 @@ fn writes_gather_while_as_many_are_under_way() {
     assert!(!decided(&group, first.max(last)));
     group.pass(FAILOVER_US, |group| decided(group, last));
     assert_eq!(entries(&group) - before, 5, "the rest went together");
+}
+
+impl Group {
+    /// The receiver of `message`, of this kind, hears it.
+    fn tell(&mut self, mut message: Message, kind: MessageType) {
+        message.set_msg_type(kind);
+        let (from, to) = (message.from as usize - 1, message.to as usize - 1);
+        let frame = Frame::Raft(RaftMessage::of(message).unwrap()).to_bytes();
+        self.deliver(from, to, &frame);
+    }
+
+    /// The leader takes a write of so many bytes; it need not be decided.
+    fn puts(&mut self, leader: usize, key: &str, bytes: usize) {
+        let item = Item { key: Key::from(key.as_bytes()), value: Some(Key::from(vec![b'v'; bytes])), expires_ms: 0 };
+        let operation = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
+        let mut session = self.servers[leader].look().new_session();
+        let done = self.with(leader, |server, now, out| server.server().execute(now, operation, &mut session, out));
+        assert!(matches!(done, Execution::Done { outcome: Outcome::Written(_), .. }), "{done:?}");
+    }
+}
+
+/// Who has answered a leader, which may have its lease from that, votes for nobody else for as long: also if a candidate that is gone again refuses a vote, so that the term is a later one, in which nobody is known to lead.
+#[test]
+fn what_a_leader_was_promised_is_kept_in_a_later_term_too() {
+    let mut group = Group::new();
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let (voter, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.writes(voter, "before");
+    // From here on the voter hears only what is told.
+    group.gone.extend([leader, other]);
+    group.wait(3 * FAILOVER_US);
+    group.gone.clear();
+    let message = |from: usize, term| Message { from: from as u64 + 1, to: voter as u64 + 1, term, ..Message::default() };
+    group.tell(message(leader, 1_000), MessageType::MsgHeartbeat);
+    group.tell(Message { reject: true, ..message(other, 1_001) }, MessageType::MsgRequestPreVoteResponse);
+    group.gone.extend([leader, other]);
+    assert_eq!((group.gauge(voter, "term"), group.gauge(voter, "leader_known")), (1_001.0, 0.0), "the library has forgotten");
+    assert_eq!(group.votes(voter, other, 1_002), (vec![], vec![]));
+    // The leader's lease is a tick shorter than an election's time, and so is the promise.
+    group.wait(FAILOVER_US / 8 * 7 - 1_000);
+    assert_eq!(group.votes(voter, other, 1_002), (vec![], vec![]));
+    group.wait(1_000);
+    assert_eq!(group.votes(voter, other, 1_002), (vec![], vec![true]), "and no longer");
+}
+
+/// The entries after a snapshot stay while a member is given its pages, and until it has caught up. Else it would be given the next one after it, and so on for as long as anything is written. Who does not come back holds nothing up for long.
+#[test]
+fn a_member_that_was_away_catches_up_while_writing_goes_on() {
+    const KEEP: usize = 2_000;
+    let mut group = Group::keeping(KEEP);
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let away = (leader + 1) % 3;
+    group.gone.insert(away);
+    for n in 0..40 {
+        group.puts(leader, &format!("large {n}"), 64 << 10);
+        group.wait(1_000);
+    }
+    group.wait(FAILOVER_US);
+    group.gone.remove(&away);
+    // A page every 20 ms, while more is logged each millisecond than is kept for long.
+    group.slow = Some(away);
+    let (mut is_given, mut times) = (false, 0);
+    for _ in 0..4_000 {
+        group.puts(leader, "k", 300);
+        group.wait(1_000);
+        let was_given = std::mem::replace(&mut is_given, group.gauge(away, "installing_snapshot") > 0.0);
+        times += u32::from(is_given && !was_given);
+    }
+    assert_eq!((times, is_given), (1, false), "pages of one snapshot are enough");
+    let lacks = group.gauge(leader, "applied_index") - group.gauge(away, "applied_index");
+    assert!(lacks < 200.0, "{lacks}");
+    assert!(group.gauge(away, "pages_taken") >= 20.0, "it took a while");
+    group.gone.insert(away);
+    for _ in 0..300 {
+        group.puts(leader, "k", 300);
+        group.wait(1_000);
+    }
+    group.wait(5 * FAILOVER_US);
+    assert!(group.gauge(leader, "log_bytes") <= KEEP as f64, "{}", group.gauge(leader, "log_bytes"));
 }

@@ -143,6 +143,8 @@ pub struct ReplicaConfig {
     pub max_waiting: usize,
     /// The most bytes of keys and values that one write may have: logs, and frames to other servers, take no more.
     pub max_write_bytes: usize,
+    /// The most bytes that the answer of a transaction of commands may have ([`Acted::bytes`](crate::outcome::Acted::bytes)): replies, and frames to whoever has asked, take no more. What it would be is known before anything is written.
+    pub max_answer_bytes: usize,
     /// What was the newest version at some time of the last so many milliseconds is kept, so that each key can be read as of any of them; 0 keeps nothing for that.
     pub history_ms: u64,
     /// Beyond that, what was the newest version at these moments is kept. Of no effect without history.
@@ -183,6 +185,9 @@ impl ReplicaConfig {
     /// The most bytes of one write, if nobody says otherwise: less than what the log of a store on disk takes (128 MiB), with what it adds.
     pub const MAX_WRITE_BYTES: usize = 112 << 20;
 
+    /// The most bytes of one answer, if nobody says otherwise.
+    pub const MAX_ANSWER_BYTES: usize = 128 << 20;
+
     /// The defaults for a server at `place` in keyspace `keyspace`.
     pub fn new(place: Place, keyspace: KeyspaceId) -> ReplicaConfig {
         ReplicaConfig {
@@ -195,6 +200,7 @@ impl ReplicaConfig {
             operation_timeout_us: 5_000_000,
             max_waiting: ReplicaConfig::MAX_WAITING,
             max_write_bytes: ReplicaConfig::MAX_WRITE_BYTES,
+            max_answer_bytes: ReplicaConfig::MAX_ANSWER_BYTES,
             history_ms: 0,
             checkpoints: Checkpoints::NONE,
             boot: None,

@@ -1,6 +1,6 @@
 //! Counters held ready in memory (document 002, section IV-C, the first optimisation), and how they come there.
 
-use super::update::Stopped;
+use super::update::{Batch, Stopped};
 use super::{Counting, Hidden, keys};
 use crate::definition::{Definition, Incarnation, Made};
 use crate::state::{Both, Circle, DIRECTIONS, State};
@@ -15,7 +15,7 @@ use rheostat_core::ids::Now;
 use rheostat_core::operation::{Guard, Operation};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::session::Session;
-use rheostat_core::version::{Key, VersionId};
+use rheostat_core::version::{Item, Key, VersionId};
 use std::collections::BTreeMap;
 
 /// An ask that an operation here waits for.
@@ -52,6 +52,8 @@ pub(super) struct Cell {
     pub(super) seen: Option<VersionId>,
     /// The definition is not written yet; when it expires, in milliseconds since the Unix epoch.
     pub(super) unwritten: Option<u64>,
+    /// Another data center has made a counter at its key since it was looked at: that a write of it is done does not make it the newest.
+    pub(super) stale: bool,
     pub(super) state: State,
     /// The version of this data center's row that the state is of; written over only where servers of a data center keep it together.
     pub(super) row: Option<VersionId>,
@@ -162,10 +164,15 @@ pub(super) fn find(read: &Read) -> Result<Found, Failure> {
     let Some(value) = &read.value else { return Ok(Found::Free(0)) };
     match Definition::from_value(value) {
         Some(definition) => definition.map(Found::Counter).map_err(damaged),
-        None => {
-            let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-            Ok(number.map_or(Found::Other, Found::Free))
-        }
+        None => Ok(integer(value).map_or(Found::Other, Found::Free)),
+    }
+}
+
+/// The integer that `text` spells in the one way in which it is written: no plus, no leading zero, no `-0`. Redis takes no other one for a number.
+fn integer(text: &[u8]) -> Option<i64> {
+    match text {
+        [b'0'] | [b'1'..=b'9', ..] | [b'-', b'1'..=b'9', ..] => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
     }
 }
 
@@ -347,6 +354,8 @@ impl Counting {
                 self.hidden.insert(Hidden::Definition(key.clone()));
                 return Err(Stopped::Hidden);
             }
+            // What is made there is not written yet, and what begins now would be written over it.
+            Found::Free(_) if begin && self.is_being_written(key) => return Err(Stopped::Hidden),
             Found::Free(initial) if begin => (Definition::unbounded(self.begins_over(now, key, &read)?, initial), Some(read.expires_ms)),
             Found::Free(_) => {
                 self.forget(now, key);
@@ -361,7 +370,7 @@ impl Counting {
         if let Some(cell) = self.cells.get_mut(key) {
             if cell.state.incarnation == incarnation {
                 (cell.definition, cell.seen, cell.used_us) = (definition, seen, now.monotonic_us);
-                (cell.unwritten, cell.reader) = (unwritten, reader);
+                (cell.unwritten, cell.reader, cell.stale) = (unwritten, reader, false);
                 return Ok(quality);
             }
             if self.is_in_use(key) {
@@ -383,6 +392,7 @@ impl Counting {
             definition,
             seen,
             unwritten,
+            stale: false,
             state,
             row,
             used_us: now.monotonic_us,
@@ -425,12 +435,27 @@ impl Counting {
         // Where causes may be missing, what others have done may be on its way behind what they did to it; what was done here is not.
         let (causes, here) = ((self.setup.serves)(Level::Causal).is_some(), self.circle.here);
         let (mut last, mut nobody) = (None, self.inner.new_session());
+        // Of one that was made and never used only this may be left.
+        let bounds = keys::bounds(key);
+        let made = if deleted { Read::default() } else { self.visible(now, &bounds, &mut nobody).map_err(super::behind)?.0 };
+        if let (Some(value), Some(version)) = (made.value, made.version) {
+            self.check_whole(now, &bounds)?;
+            last = Some(Made::from_value(&value).map_err(damaged)?.definition.incarnation(version));
+        }
         for dc in self.circle.members.clone().into_iter().filter(|dc| !deleted && (causes || *dc == here)) {
             if let Some(value) = self.visible(now, &keys::state(key, dc), &mut nobody).map_err(super::behind)?.0.value {
                 last = last.max(Some(State::from_value(&value).map_err(damaged)?.incarnation));
             }
         }
         Ok(last.or(read.version).map(after).unwrap_or_default())
+    }
+
+    /// Errors: something is on its way that was written before what is at `place`, perhaps what belongs to it. A group takes in what is shipped from a snapshot in any order.
+    fn check_whole(&mut self, now: Now, place: &Key) -> Result<(), Failure> {
+        match self.is_grouped() && self.whole(now, place.clone()).is_none() {
+            true => Err(super::behind(Stopped::Hidden)),
+            false => Ok(()),
+        }
     }
 
     /// What was made at `key` when `definition` began by itself there; `None` if nothing was. See [`Made`].
@@ -447,26 +472,56 @@ impl Counting {
         self.flight.as_ref().is_some_and(|(_, batch)| batch.cells.contains(key)) || self.next.cells.contains(key)
     }
 
-    /// There is no counter at `key` any more: what this data center keeps of it goes.
+    /// Whether a write of `key` itself, which makes a counter there, is under way or goes out next.
+    pub(super) fn is_being_written(&self, key: &Key) -> bool {
+        let writes = |batch: &Batch| batch.extra.iter().any(|item| item.key == *key);
+        writes(&self.next) || self.flight.as_ref().is_some_and(|(_, batch)| writes(batch))
+    }
+
+    /// There is no counter at `key` any more: what this data center keeps of it goes, and what says how it was made.
     pub(super) fn forget(&mut self, now: Now, key: &Key) {
-        if self.is_in_use(key) {
+        if self.is_in_use(key) || self.is_being_written(key) {
             return;
         }
         self.let_go(key);
-        let own = keys::state(key, self.circle.here);
-        if let Ok((Read { value: Some(_), version, .. }, _)) = self.newest(now, &own) {
-            // Who finds it gone finds that there is no counter, too.
-            let mut reader = self.inner.new_session();
-            if self.visible(now, key, &mut reader).is_ok() {
-                self.inner.merge_sessions(&mut self.session, &reader);
-            }
-            self.next.own = true;
-            self.next.guards.push(Guard { key: own.clone(), version });
-            self.next.extra.push(rheostat_core::version::Item { key: own, value: None, expires_ms: 0 });
-            let bounds = keys::bounds(key);
-            if let Ok((Read { value: Some(_), .. }, _)) = self.newest(now, &bounds) {
-                self.next.extra.push(rheostat_core::version::Item { key: bounds, value: None, expires_ms: 0 });
+        if self.is_full() {
+            // It stays for now, and is of no counter.
+            return;
+        }
+        let mut left: Vec<(Key, Option<VersionId>)> = Vec::new();
+        for place in [keys::state(key, self.circle.here), keys::bounds(key)] {
+            if let Ok((Read { value: Some(_), version, .. }, _)) = self.newest(now, &place) {
+                left.push((place, version));
             }
         }
+        if left.is_empty() {
+            return;
+        }
+        // Who finds it gone finds that there is no counter, too.
+        let mut reader = self.inner.new_session();
+        if self.visible(now, key, &mut reader).is_ok() {
+            self.inner.merge_sessions(&mut self.session, &reader);
+        }
+        self.next.own = true;
+        for (place, version) in left {
+            self.next.guards.push(Guard { key: place.clone(), version });
+            self.next.add_extra(Item { key: place, value: None, expires_ms: 0 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_written_in_the_one_way_is_a_number() {
+        for (text, number) in [("0", 0), ("7", 7), ("-7", -7), ("70", 70), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)] {
+            assert_eq!(integer(text.as_bytes()), Some(number));
+        }
+        for text in ["", "-", "+", "+5", "-+5", "--5", "007", "00", "-0", "-07", " 7", "7 ", "7.0", "1e3", "9223372036854775808", "\u{661}"] {
+            assert_eq!(integer(text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(integer(b"7\xff"), None);
     }
 }

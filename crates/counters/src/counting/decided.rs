@@ -149,7 +149,7 @@ pub(super) fn sum(key: &Key, amount: i64, read: &Read) -> Result<(i64, Item), Fa
     let number = match &found {
         Found::Counter(definition) => definition.initial,
         Found::Free(number) => *number,
-        Found::Other => return Err(Failure::Refused("the value is not a counter and not an integer".into())),
+        Found::Other => return Err(Failure::Refused("value is not an integer or out of range".into())),
     };
     let after = number.checked_add(amount).ok_or_else(|| Failure::Refused(Refusal::Overflow.to_string()))?;
     let value = match &found {

@@ -147,7 +147,7 @@ impl Counting {
     /// Another data center has made a counter at `key`. If one has begun by itself here, it is looked at anew before it is used.
     pub(super) fn on_bounds(&mut self, now: Now, key: &Key) {
         let Some(cell) = self.cells.get_mut(key).filter(|cell| !cell.is_bounded()) else { return };
-        cell.seen = None;
+        (cell.seen, cell.stale) = (None, true);
         let (place, mut nobody) = (keys::bounds(key), self.inner.new_session());
         let read = self.visible(now, &place, &mut nobody);
         if read.is_err() || read.is_ok_and(|(read, _)| self.has_newer(now, &place, read.version).unwrap_or(true)) {
@@ -396,6 +396,11 @@ impl Counting {
                 Ok(None) => {}
                 Err(stopped) => return Some((scope, stopped)),
             }
+        }
+        if self.is_full() {
+            // Its turn comes when what is there has gone out.
+            self.hidden.extend(changes.first().map(|(key, _)| Hidden::Definition(key.clone())));
+            return Some((scope, Stopped::Hidden));
         }
         match self.apply(now, &changes, &session) {
             Ok(values) => {

@@ -197,7 +197,7 @@ impl Counting {
 
     fn too_many_calls(&self) -> Option<Failure> {
         let waiting = self.led.waiting() + self.led.calls.len();
-        let most = waiting >= self.setup.options.max_waiting || self.room() == 0;
+        let most = waiting >= self.setup.options.max_waiting || self.is_full();
         most.then(|| Failure::Busy(format!("{waiting} calls of counters are waiting already")))
     }
 
@@ -372,6 +372,10 @@ impl Counting {
             self.retry_parked(now, &keys, out);
             return true;
         }
+        // What is there goes out first.
+        if self.is_full() {
+            return false;
+        }
         let Some(op) = self.led.again.pop_front() else { return false };
         let Some(mut calling) = self.led.calls.remove(&op) else { return true };
         calling.tries += 1;
@@ -383,9 +387,9 @@ impl Counting {
         true
     }
 
-    /// How many more counters may go into the next write.
-    pub(super) fn room(&self) -> usize {
-        MOST_CELLS.saturating_sub(self.next.cells.len())
+    /// Whether no more goes into the next write.
+    pub(super) fn is_full(&self) -> bool {
+        self.next.is_full() || self.is_led() && self.next.cells.len() >= MOST_CELLS
     }
 
     /// This server does not lead any more: what has not left its memory is done elsewhere. What has, is decided by its guards.

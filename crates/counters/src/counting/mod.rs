@@ -98,6 +98,8 @@ pub struct Setup {
     pub seed: u64,
     /// How long an operation may wait inside, in microseconds.
     pub operation_timeout_us: u64,
+    /// The most bytes that the answer of a transaction may have.
+    pub max_answer_bytes: usize,
     /// The counters' options.
     pub options: Options,
     /// A planted bug; the simulator's only.
@@ -107,11 +109,26 @@ pub struct Setup {
 impl Setup {
     /// The setup for a server of protocol `P` at `place`.
     pub fn of<P: Protocol>(config: &ReplicaConfig, protocol: &P::Options, options: Options) -> Setup {
-        let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, .. } = *config;
+        let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, max_answer_bytes, .. } = *config;
         let holders = P::holders(&place, protocol);
         let quorum = P::quorum(&place, protocol);
         let Capabilities { members, decides, decides_tests, .. } = P::CAN;
-        Setup { place, holders, members, decides, quorum, durability, serves: P::serves, decides_tests, seed, operation_timeout_us, options, planted }
+        let serves = P::serves;
+        Setup {
+            place,
+            holders,
+            members,
+            decides,
+            quorum,
+            durability,
+            serves,
+            decides_tests,
+            seed,
+            operation_timeout_us,
+            max_answer_bytes,
+            options,
+            planted,
+        }
     }
 }
 
@@ -445,7 +462,8 @@ impl Counting {
         if !self.circle.members.contains(&self.circle.here) {
             return failed(Failure::Refused(format!("data center {} does not hold this key", self.circle.here)));
         }
-        if self.flight.is_some() && self.next.riders.len() >= self.setup.options.max_waiting {
+        // Before anything changes in memory: a write that is too large would be refused with all that is in it.
+        if self.is_full() || self.flight.is_some() && self.next.riders.len() >= self.setup.options.max_waiting {
             return failed(Failure::Busy(format!("{} updates are waiting already", self.next.riders.len())));
         }
         self.named = op;

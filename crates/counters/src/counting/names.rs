@@ -17,6 +17,7 @@ use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::Wire;
 use rheostat_core::wire_struct;
 use smallvec::SmallVec;
+use std::ops::Bound;
 
 /// What a named update did, in its record.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,7 +44,7 @@ impl Record {
 wire_struct!(Record { number, values, incarnation });
 
 impl Counting {
-    /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made; or this one was, and `session` cannot see it yet.
+    /// What came of an earlier attempt at the update called `name`, if it is known or under way. Errors: a later one was made, or is under way; or this one was, and `session` cannot see it yet.
     pub(super) fn repeat(&mut self, now: Now, key: &Key, name: UpdateName, session: &mut Session) -> Result<Option<Execution>, Stopped> {
         if let Some(waiting) = self.twins.get(&(key.clone(), name)) {
             if waiting.len() >= self.setup.options.max_waiting {
@@ -57,6 +58,15 @@ impl Counting {
             return Ok(Some(Execution::Waiting(op)));
         }
         let made = self.made_before(now, key, name, session)?;
+        // Its record would take the place of that of the later one, which is not written yet.
+        let later = (Bound::Excluded((key.clone(), name)), Bound::Included((key.clone(), UpdateName { number: u64::MAX, ..name })));
+        if made.is_none()
+            && let Some(((_, later), _)) = self.twins.range(later).next()
+        {
+            let (later, number) = (later.number, name.number);
+            let why = format!("update {later} of this client is under way already, so its number {number} is outdated; numbers must rise");
+            return Err(Failure::Refused(why).into());
+        }
         self.numbers.repeats += u64::from(made.is_some());
         Ok(made.map(|(outcome, after)| Execution::Done { outcome, after }))
     }

@@ -15,7 +15,7 @@ use rheostat_core::dial::{AsOf, Dial, Level};
 use rheostat_core::export::{ExportAnswer, Exported};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Change, Guard, Operation};
+use rheostat_core::operation::{Action, Change, Guard, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::reserved::is_reserved;
@@ -43,8 +43,8 @@ pub(super) enum Stage {
     Put { keys: Vec<Key> },
     /// A test of one key that decides what is written to another.
     Tested { test: Key, target: Key },
-    /// A change: what was there before may have been a counter.
-    Change { key: Key },
+    /// A change: what was there before may have been a counter, and then nothing that it `compares` was compared with the number.
+    Change { key: Key, compares: bool },
     /// The definition has been written again, so that the expiry can be changed.
     Expire { key: Key, change: Change, dial: Dial },
     /// Of an addition that one group decides.
@@ -79,6 +79,11 @@ pub(super) fn is_counter(read: &Read) -> bool {
 
 fn just_changed() -> Failure {
     Failure::Busy("the key has just been changed by another; try again".into())
+}
+
+/// Whether `change` is made only of a certain value, or version of one.
+fn compares(change: &Change) -> bool {
+    matches!(change, Change::Set { condition: SetCondition::IfValue(_) | SetCondition::IfVersion(Some(_)), .. })
 }
 
 pub(super) fn is_definition() -> Failure {
@@ -136,10 +141,15 @@ impl Counting {
                         self.stages.insert(inside, (op, Stage::Expire { key, change, dial }));
                         return Execution::Waiting(op);
                     }
-                    Some(Execution::Done { .. }) | None => Stage::Change { key },
+                    Some(Execution::Done { .. }) | None => Stage::Change { key, compares: false },
                 }
             }
-            Operation::Change { key, .. } => Stage::Change { key: key.clone() },
+            // What the server inside compares with is the definition, which others' and this data center's increments leave as it is.
+            Operation::Change { key, change, dial } if compares(change) && self.setup.decides.is_some() && self.holds_counter(key) => {
+                let actions = vec![Action::Change(key.clone(), change.clone())];
+                return self.transact_as(now, actions, Vec::new(), *dial, true, session);
+            }
+            Operation::Change { key, change, .. } => Stage::Change { key: key.clone(), compares: compares(change) },
             Operation::ReadTransaction { keys, dial } => {
                 Stage::Many { keys: keys.clone(), counters: Vec::new(), single: false, dial: *dial, times: 0 }
             }
@@ -231,7 +241,8 @@ impl Counting {
                     }
                 })
             }
-            (Stage::Change { key }, Outcome::Changed { mut before, version }) => {
+            (Stage::Change { compares: true, .. }, Outcome::Changed { before, version: None }) if is_counter(&before) => failed(just_changed()),
+            (Stage::Change { key, .. }, Outcome::Changed { mut before, version }) => {
                 if version.is_some() {
                     self.replaced(now, &key);
                 }
@@ -264,7 +275,7 @@ impl Counting {
             }
             (Stage::Expire { key, change, dial }, Outcome::Written(_)) => {
                 let operation = Operation::Change { key: key.clone(), change, dial };
-                self.later(now, op, operation, Stage::Change { key }, after, session)
+                self.later(now, op, operation, Stage::Change { key, compares: false }, after, session)
             }
             (Stage::Expire { .. }, Outcome::Unmet(_)) => failed(just_changed()),
             (Stage::Transact(transaction), outcome) => self.transacted(now, op, transaction, outcome, after, session),
@@ -350,12 +361,17 @@ impl Counting {
         }
     }
 
+    /// Whether `key` holds a counter, as far as is known here.
+    pub(super) fn holds_counter(&mut self, key: &Key) -> bool {
+        self.inner.newest(key).is_some_and(|newest| newest.value.is_some_and(|value| Definition::is(&value)))
+    }
+
     /// Whether `key` holds a counter, or held one at `at`.
     fn held_counter(&mut self, now: Now, key: &Key, at: Timestamp) -> bool {
-        let is = |value: &Option<Value>| value.as_ref().is_some_and(|value| Definition::is(value));
-        if self.inner.newest(key).is_some_and(|newest| is(&newest.value)) {
+        if self.holds_counter(key) {
             return true;
         }
+        let is = |value: &Option<Value>| value.as_ref().is_some_and(|value| Definition::is(value));
         let dial = Dial { level: Some(Level::Eventual), as_of: AsOf::new(at), ..Dial::default() };
         let mut nobody = self.inner.new_session();
         let then = self.inner.execute(now, Operation::Get { key: key.clone(), dial }, &mut nobody, &mut self.box_);

@@ -45,8 +45,8 @@ pub(super) struct Transaction {
     /// The keys that it reads, in order; where a group decides, the guards' among them.
     keys: Vec<Key>,
     tries: u32,
-    /// It is one test of a key, and is answered as such.
-    is_test: bool,
+    /// It is one test or one change of a key, and is answered as such.
+    is_single: bool,
     /// Up to where the store must be durable before what has been done so far is told.
     after: Position,
     /// Where a group decides: what is answered once the write that is under way is made.
@@ -102,8 +102,9 @@ impl Draft {
 impl Transaction {
     /// The answer, when everything is made.
     fn came(&self, mut acted: Vec<Acted>, version: Option<VersionId>, quality: Quality) -> Outcome {
-        match (self.is_test, acted.pop()) {
+        match (self.is_single, acted.pop()) {
             (true, Some(Acted::Tested { equal, before, .. })) => Outcome::Tested { equal, before, version },
+            (true, Some(Acted::Changed { before, .. })) => Outcome::Changed { before, version },
             (_, last) => {
                 acted.extend(last);
                 Outcome::Transacted(acted, version, quality)
@@ -126,6 +127,19 @@ fn written_otherwise() -> Failure {
     Failure::Refused("a counter that a transaction adds to cannot be set, deleted or let expire at once in the same transaction".into())
 }
 
+/// Errors: the answer `acted` is more than a reply or a frame may have. A key that a thousand commands read is in memory once, but not in their answer. Looked at
+/// before anything is written: afterwards an error would say that nothing was.
+fn fits(acted: &[Acted], most: usize) -> Result<(), Failure> {
+    let bytes: usize = acted.iter().map(Acted::bytes).sum();
+    // What one command answers is no more than a GET answers.
+    if acted.len() > 1 && bytes > most {
+        return Err(Failure::Refused(format!(
+            "the values that this transaction looks at have {bytes} bytes; {most} are the most (limits.max_reply_bytes, limits.max_frame_bytes)"
+        )));
+    }
+    Ok(())
+}
+
 fn no_transacted(outcome: &Outcome) -> Failure {
     damaged(format!("a part of a transaction was answered by {outcome:?}"))
 }
@@ -133,8 +147,7 @@ fn no_transacted(outcome: &Outcome) -> Failure {
 impl Counting {
     /// Reads a key and writes another by what it was. The server inside decides that if it can; what it cannot see is the number of a counter.
     pub(super) fn test_write(&mut self, now: Now, write: Box<TestWrite>, dial: Dial, session: &mut Session) -> Execution {
-        if !self.setup.decides_tests || self.inner.newest(&write.test).is_some_and(|newest| newest.value.is_some_and(|value| Definition::is(&value)))
-        {
+        if !self.setup.decides_tests || self.holds_counter(&write.test) {
             return self.transact_as(now, vec![Action::Test(write)], Vec::new(), dial, true, session);
         }
         if let Err(failure) = self.check_transaction(&[Action::Test(write.clone())], &[], dial) {
@@ -149,7 +162,16 @@ impl Counting {
         self.transact_as(now, actions, guards, dial, false, session)
     }
 
-    fn transact_as(&mut self, now: Now, actions: Vec<Action>, guards: Vec<Guard>, dial: Dial, is_test: bool, session: &mut Session) -> Execution {
+    /// As [`Counting::transact`]; `is_single`: it is answered as the one test or change that it is.
+    pub(super) fn transact_as(
+        &mut self,
+        now: Now,
+        actions: Vec<Action>,
+        guards: Vec<Guard>,
+        dial: Dial,
+        is_single: bool,
+        session: &mut Session,
+    ) -> Execution {
         if dial.as_of.is_some() {
             return failed(Failure::Refused("a transaction of commands (MULTI) is of the present, not of a time in the past".into()));
         }
@@ -159,7 +181,7 @@ impl Counting {
         let read = actions.iter().filter_map(Action::reads);
         let keys: BTreeSet<&Key> = read.chain(guards.iter().map(|guard| &guard.key)).collect();
         let keys: Vec<Key> = keys.into_iter().cloned().collect();
-        let transaction = Box::new(Transaction { actions, guards, dial, keys, tries: 0, is_test, after: Position(0), written: None });
+        let transaction = Box::new(Transaction { actions, guards, dial, keys, tries: 0, is_single, after: Position(0), written: None });
         match self.setup.members {
             Reach::Server => self.transact_here(now, None, transaction, session),
             Reach::DataCenter | Reach::Everywhere => {
@@ -370,7 +392,7 @@ impl Counting {
         Ok(found)
     }
 
-    /// What the commands come to on keys that are as in `known`; `cells` and `undo` take what is changed in memory.
+    /// What the commands come to on keys that are as in `known`; `cells` and `undo` take what is changed in memory. Errors: they cannot be made, or their answer is too large.
     fn draft_here(
         &mut self,
         now: Now,
@@ -422,6 +444,7 @@ impl Counting {
                 }
             });
         }
+        fits(&acted, self.setup.max_answer_bytes)?;
         let mut items = Vec::new();
         for (key, draft) in drafts.into_iter().filter(|(_, draft)| draft.is_dirty) {
             match self.cells.get_mut(&key).filter(|cell| draft.is_added && cell.unwritten.is_some()) {
@@ -450,10 +473,11 @@ impl Counting {
         let counters = known.values().any(is_counter);
         let outcome = match met {
             false => Ok(None),
-            true if counters && self.is_grouped() => {
-                Err(Failure::Refused("a transaction of this keyspace cannot name counters: ask for them outside of it".into()))
-            }
-            true => draft_decided(now, &transaction.actions, &known).map(Some),
+            true if counters && self.is_grouped() => Err(Failure::Refused(match transaction.is_single {
+                true => "the key holds a counter, and in this keyspace nothing can be written by what a counter's value is".into(),
+                false => "a transaction of this keyspace cannot name counters: ask for them outside of it".into(),
+            })),
+            true => draft_decided(now, &transaction.actions, &known, self.setup.max_answer_bytes).map(Some),
         };
         match outcome {
             // What a refusal brings may be of a server that leads no more.
@@ -466,7 +490,9 @@ impl Counting {
                 self.perform(now, op, again, Stage::Transact(transaction), session)
             }
             Ok(None) => {
-                let reads = transaction.guards.iter().map(|guard| known.get(&guard.key).cloned().unwrap_or_default()).collect();
+                // Nobody asked for their values.
+                let found = |guard: &Guard| known.get(&guard.key).map_or_else(Read::default, |read| Read { value: None, ..*read });
+                let reads = transaction.guards.iter().map(found).collect();
                 Execution::Done { outcome: Outcome::Unmet(reads), after: transaction.after }
             }
             Err(failure) => failed(failure),
@@ -484,7 +510,7 @@ impl Counting {
 
     /// Where a group decides: a transaction that reads nothing is a plain write.
     fn write_decided(&mut self, now: Now, mut transaction: Box<Transaction>, session: &mut Session) -> Execution {
-        match draft_decided(now, &transaction.actions, &BTreeMap::new()) {
+        match draft_decided(now, &transaction.actions, &BTreeMap::new(), self.setup.max_answer_bytes) {
             Err(failure) => failed(failure),
             Ok((acted, items)) if items.is_empty() => Execution::Done { outcome: Outcome::Transacted(acted, None, NOTHING_READ), after: Position(0) },
             Ok((acted, items)) => {
@@ -502,8 +528,8 @@ fn stored(read: &Read) -> Result<Option<Definition>, Failure> {
     Ok(definition.map(|definition| definition.moved(read.version.unwrap_or_default())))
 }
 
-/// What the commands come to, where the number of a counter is in its definition.
-fn draft_decided(now: Now, actions: &[Action], known: &BTreeMap<Key, Read>) -> Result<(Vec<Acted>, SmallVec<[Item; 1]>), Failure> {
+/// What the commands come to, where the number of a counter is in its definition. Errors: they cannot be made, or their answer has more bytes than `most`.
+fn draft_decided(now: Now, actions: &[Action], known: &BTreeMap<Key, Read>, most: usize) -> Result<(Vec<Acted>, SmallVec<[Item; 1]>), Failure> {
     let mut drafts: BTreeMap<&Key, Draft> = BTreeMap::new();
     for (key, read) in known {
         let mut draft = Draft { read: read.clone(), ..Draft::default() };
@@ -539,6 +565,7 @@ fn draft_decided(now: Now, actions: &[Action], known: &BTreeMap<Key, Read>) -> R
             }
         });
     }
+    fits(&acted, most)?;
     let items = drafts.into_iter().filter(|(_, draft)| draft.is_dirty).map(|(key, draft)| draft.item(key.clone())).collect();
     Ok((acted, items))
 }

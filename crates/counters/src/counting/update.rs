@@ -23,10 +23,18 @@ use rheostat_core::store::{Durability, Position};
 use rheostat_core::version::{Item, Key, VersionId};
 use rheostat_core::wire::Wire;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The most counters that one update changes.
 const MOST_CHANGES: usize = 64;
+
+/// When so many items wait for the next write, or so many bytes, no more are taken. What is taken then can still add an update's own; together it must stay below what one write may be
+/// ([`rheostat_core::operation::MOST_GUARDS`], [`rheostat_core::replica::ReplicaConfig::MAX_WRITE_BYTES`]), or nothing of it is made.
+const MOST_ITEMS: usize = 4096;
+const MOST_BYTES: usize = 16 << 20;
+
+/// What a counter's own row and its definition take in a write beside its key, about.
+const ROW_BYTES: usize = 1024;
 
 /// What an update says when it is written.
 #[derive(Clone, Debug)]
@@ -63,11 +71,32 @@ pub(super) struct Batch {
     /// Something in it is written on nobody's behalf, after what this server has seen.
     pub(super) own: bool,
     pub(super) dial: Option<Dial>,
+    /// What is in it takes so many bytes, about.
+    pub(super) bytes: usize,
 }
 
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.riders.is_empty() && self.cells.is_empty() && self.extra.is_empty()
+    }
+
+    /// Puts in the counter at `key`, whose own row has changed.
+    fn add_cell(&mut self, key: Key) {
+        let bytes = 2 * key.len() + ROW_BYTES;
+        if self.cells.insert(key) {
+            self.bytes += bytes;
+        }
+    }
+
+    /// Puts in what else is written.
+    pub(super) fn add_extra(&mut self, item: Item) {
+        self.bytes += item.key.len() + item.value.as_ref().map_or(0, |value| value.len());
+        self.extra.push(item);
+    }
+
+    /// Whether no more is taken. A counter can bring its definition beside its row.
+    pub(super) fn is_full(&self) -> bool {
+        self.extra.len() + 2 * self.cells.len() >= MOST_ITEMS || self.bytes >= MOST_BYTES
     }
 
     pub(super) fn forget(&mut self, op: OpId) {
@@ -141,10 +170,7 @@ impl Counting {
         if before.value.is_some() {
             return Err(Failure::Refused("the key is there already: delete it first, or use another".into()));
         }
-        if self.is_in_use(&key)
-            || self.next.extra.iter().any(|item| item.key == key)
-            || self.flight.as_ref().is_some_and(|(_, batch)| batch.extra.iter().any(|item| item.key == key))
-        {
+        if self.is_in_use(&key) || self.is_being_written(&key) {
             return Err(Failure::Busy("the key is being written; try again".into()));
         }
         if bounded {
@@ -428,14 +454,22 @@ impl Counting {
         // Where it is decided by a group, it waits in any case.
         if self.is_grouped() || self.flight.is_some() && !self.setup.planted.is("counter-overtakes-itself") {
             let op = op.unwrap_or_else(|| self.new_op());
-            self.next.cells.extend(cells.iter().cloned());
-            self.next.extra.extend(extra);
+            cells.iter().for_each(|key| self.next.add_cell(key.clone()));
+            extra.into_iter().for_each(|item| self.next.add_extra(item));
             self.next.add_dial(dial);
             self.next.riders.push(Rider { op: Some(op), name, says, session: session.clone() });
             return Ok(Execution::Waiting(op));
         }
         self.numbers.riders += 1;
         let mut batch = Batch { cells, extra, dial: Some(dial), ..Batch::default() };
+        if self.flight.is_none() && self.next.riders.is_empty() && !self.next.is_empty() {
+            // What was to go out goes along: after this write, it could take away a row that is in it.
+            let next = std::mem::take(&mut self.next);
+            batch.own = next.own;
+            batch.cells.extend(next.cells.iter().cloned());
+            let own = std::mem::replace(&mut batch.extra, next.extra);
+            batch.extra.extend(own);
+        }
         match self.put(now, &batch, session) {
             Execution::Waiting(inside) => {
                 let op = op.unwrap_or_else(|| self.new_op());
@@ -540,7 +574,7 @@ impl Counting {
                     fenced |= !cell.state.row(self.circle.here).gone.is_empty();
                 }
                 cell.row = Some(version);
-                if cell.unwritten.take().is_some() {
+                if cell.unwritten.take().is_some() && !cell.stale {
                     cell.seen = Some(version);
                 }
             }
@@ -640,13 +674,15 @@ impl Counting {
             self.send_next(now, out);
             return sends;
         }
-        if self.is_grouped() {
-            self.touched = touched.iter().nth(self.room()).cloned().map_or_else(BTreeSet::new, |first| touched.split_off(&first));
+        while !self.is_full()
+            && let Some(key) = touched.pop_first()
+        {
+            self.next.add_cell(key);
         }
-        self.next.cells.extend(touched);
+        self.touched = touched;
         if std::mem::take(&mut self.greetings_changed) {
             let item = Item { key: keys::hello(self.circle.here), value: Some(self.greetings.to_bytes().into()), expires_ms: 0 };
-            self.next.extra.push(item);
+            self.next.add_extra(item);
             self.next.own = true;
             self.next.says_hello |= self.led.saying;
         }

@@ -2,7 +2,7 @@
 
 use crate::support::{Desk, add, counted, failure, key, named, pair, stock, values};
 use rheostat_clock::DcId;
-use rheostat_core::counter::{CounterCall, Scope, Standing};
+use rheostat_core::counter::{CounterCall, Scope, Standing, UpdateName};
 use rheostat_core::dial::Dial;
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::OpId;
@@ -193,5 +193,98 @@ fn rights_of_a_group_that_is_gone_are_taken_over() {
     assert!(matches!(failure(desk.call(1, add(-1, Scope::Local))), Failure::Refused(why) if why.contains("reclaimed by data center 1")));
     for server in 0..6 {
         assert_eq!(desk.get(server, "n").as_deref(), Some("0"));
+    }
+}
+
+fn add_to(name: &str, amount: i64) -> CounterCall {
+    CounterCall::Add { changes: [(key(name), amount)].into_iter().collect(), scope: Scope::Local, name: None }
+}
+
+/// An increment that comes while a counter is being made at its key is one of that counter, whose bounds were told.
+#[test]
+fn an_update_waits_for_the_counter_that_is_being_made() {
+    let mut desk = groups(1);
+    let (leader, _) = roles(&desk);
+    let other = begin(&mut desk, leader, add_to("m", 1));
+    let create = begin(&mut desk, leader, CounterCall::Create { key: key("n"), counter: stock(100, &[]) });
+    let update = begin(&mut desk, leader, add(1, Scope::Local));
+    assert_eq!(counted(desk.wait(leader, other)), 1);
+    let made = desk.wait(leader, create);
+    assert!(matches!(made, Outcome::Counter(_)), "{made:?}");
+    let answered = counted(desk.wait(leader, update));
+    assert_eq!(answered, 101);
+    assert!(matches!(failure(desk.call(leader, add(-200, Scope::Local))), Failure::OutOfRights(_)));
+    assert_eq!(desk.get(leader, "n"), Some(answered.to_string()));
+    assert_eq!(desk.look(leader).lower, Some(0));
+}
+
+/// A late update of an earlier number is not made beside a later one that is not written yet: its record would take that one's place, and a repeat would count twice.
+#[test]
+fn an_earlier_name_is_not_made_while_a_later_one_is_under_way() {
+    let mut desk = groups(1);
+    desk.create(stock(20, &[]));
+    let (leader, _) = roles(&desk);
+    assert_eq!(counted(desk.call(leader, named(-1, 3))), 19);
+    let other = begin(&mut desk, leader, add_to("m", 1));
+    let later = begin(&mut desk, leader, named(-2, 5));
+    let earlier = desk.call(leader, named(-4, 4));
+    assert!(matches!(failure(earlier), Failure::Refused(why) if why.contains("outdated")));
+    assert_eq!((counted(desk.wait(leader, other)), counted(desk.wait(leader, later))), (1, 17));
+    assert_eq!(counted(desk.call(leader, named(-2, 5))), 17);
+    assert_eq!(desk.look(leader).value, 17);
+}
+
+/// What waits for a write that takes long goes out in one that may be made, or is told to come again.
+#[test]
+fn what_waits_together_is_no_more_than_one_write_may_be() {
+    let mut desk = groups(1);
+    let (leader, _) = roles(&desk);
+    // No time passes, so this one stays under way.
+    let first = begin(&mut desk, leader, add_to("m", 1));
+    let (mut waiting, mut busy) = (Vec::new(), 0);
+    for client in 0..9_000 {
+        let name = Some(UpdateName { client, number: 1 });
+        let call = CounterCall::Add { changes: [(key("n"), 1)].into_iter().collect(), scope: Scope::Local, name };
+        let mut session = desk.session();
+        match desk.execute(leader, &mut session, Operation::Counter { call, dial: Dial::default() }) {
+            Execution::Waiting(op) => waiting.push(op),
+            Execution::Done { outcome, .. } => {
+                let failure = failure(outcome);
+                assert!(matches!(failure, Failure::Busy(_)), "{failure:?}");
+                busy += 1;
+            }
+        }
+    }
+    assert_eq!(counted(desk.wait(leader, first)), 1);
+    let mut made = 0;
+    for op in waiting {
+        match desk.wait(leader, op) {
+            Outcome::Counted(..) => made += 1,
+            Outcome::Failed(Failure::Busy(_)) => busy += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(made + busy, 9_000);
+    assert!(made > 1_000, "{made} were made");
+    assert_eq!(desk.get(leader, "n"), Some(made.to_string()));
+}
+
+/// What is compared with a counter is never its definition, which nobody has written, and which no increment changes.
+#[test]
+fn a_counter_is_not_written_over_by_what_its_definition_is() {
+    let mut desk = groups(1);
+    let (leader, followers) = roles(&desk);
+    assert_eq!(counted(desk.call(leader, add(1, Scope::Local))), 1);
+    desk.pass(300);
+    let Outcome::Read(read, _) = desk.run(leader, crate::support::read("n")) else { panic!() };
+    assert_eq!(counted(desk.call(leader, add(1, Scope::Local))), 2);
+    desk.pass(300);
+    for server in [leader, followers[0]] {
+        for condition in [SetCondition::IfValue(b"2"[..].into()), SetCondition::IfVersion(read.version)] {
+            let change = Change::Set { value: b"5"[..].into(), expiry: Expiry::Never, condition };
+            let outcome = desk.run(server, Operation::Change { key: key("n"), change, dial: Dial::default() });
+            assert!(matches!(&outcome, Outcome::Failed(Failure::Refused(why)) if why.contains("counter")), "{outcome:?}");
+            assert_eq!(desk.get(leader, "n").as_deref(), Some("2"));
+        }
     }
 }

@@ -9,7 +9,7 @@ use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing
 use rheostat_core::dial::{Dial, Strategy};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{OpId, PartitionId};
-use rheostat_core::operation::{Action, Change, Expiry, ExpiryCondition, MOST_ACTIONS, Operation, TestWrite};
+use rheostat_core::operation::{Action, Change, Expiry, ExpiryCondition, MOST_ACTIONS, Operation, SetCondition, TestWrite};
 use rheostat_core::outcome::{Acted, Outcome};
 use rheostat_core::protocol::Verdict;
 use rheostat_core::random::Random;
@@ -294,6 +294,68 @@ fn updates_while_a_write_is_under_way_go_out_together() {
     assert_eq!(after - before, 2);
     desk.pass(200);
     assert_eq!(desk.get(1, "n").as_deref(), Some("4"));
+}
+
+/// A counter with bounds is made elsewhere while one that has begun by itself here is being written: it is the one with bounds from then on, though the write here is the later.
+#[test]
+fn a_bound_that_arrives_while_a_counter_is_written_is_kept() {
+    let mut desk = Desk::new("gentlerain", 2);
+    let mut ahead = ahead_by(&desk, 400);
+    let operation = Operation::Counter { call: add(1, Scope::Local), dial: Dial::default() };
+    let Execution::Waiting(first) = desk.execute(0, &mut ahead, operation) else { panic!("it waits for the clock") };
+    let made = desk.call(1, CounterCall::Create { key: key("n"), counter: stock(100, &[]) });
+    assert!(matches!(made, Outcome::Counter(_)), "{made:?}");
+    desk.pass(200);
+    assert!(!desk.done.contains_key(&(0, first)), "it is written already");
+    counted(desk.wait(0, first));
+    assert!(matches!(failure(desk.call(0, add(-200, Scope::Local))), Failure::OutOfRights(_)));
+    desk.pass(300);
+    for dc in 0..2 {
+        assert_eq!((desk.get(dc, "n").as_deref(), desk.look(dc).lower), (Some("100"), Some(0)));
+    }
+}
+
+/// An update that has waited for rights of a counter that is deleted meanwhile begins another one, whose row is not taken away with that of the first.
+#[test]
+fn what_begins_when_a_counter_is_found_deleted_stays() {
+    let mut desk = Desk::new("causal", 2);
+    desk.create(stock(10, &[1, 0]));
+    counted(desk.call(0, add(-1, Scope::Local)));
+    desk.pass(300);
+    desk.one_way = vec![(1, 0)];
+    let mut session = desk.session();
+    let operation = Operation::Counter { call: add(-1, Scope::Global), dial: Dial::default() };
+    let Execution::Waiting(op) = desk.execute(1, &mut session, operation) else { panic!("the rights are elsewhere") };
+    desk.run(0, Operation::Change { key: key("n"), change: Change::Delete, dial: Dial::default() });
+    assert_eq!(counted(desk.wait(1, op)), -1);
+    desk.pass(300);
+    desk.restart(1);
+    desk.pass(300);
+    assert_eq!(desk.get(1, "n").as_deref(), Some("-1"));
+}
+
+/// Where one group decides, what is compared with a counter is its number.
+#[test]
+fn where_one_group_decides_a_counter_is_compared_by_its_number() {
+    for protocol in ["strong", "staged"] {
+        let mut desk = Desk::new(protocol, 3);
+        desk.pass(2_000);
+        desk.create(stock(5, &[]));
+        desk.pass(500);
+        let set = |value: &[u8], then: &[u8]| {
+            let condition = SetCondition::IfValue(value.into());
+            Operation::Change { key: key("n"), change: Change::Set { value: then.into(), expiry: Expiry::Never, condition }, dial: Dial::default() }
+        };
+        let changed = |outcome: Outcome| match outcome {
+            Outcome::Changed { before, version } => (before.value.map(|value| String::from_utf8_lossy(&value).into_owned()), version.is_some()),
+            other => panic!("{protocol}: {other:?}"),
+        };
+        assert_eq!(changed(desk.run(0, set(b"4", b"6"))), (Some("5".into()), false), "{protocol}");
+        assert_eq!(counted(desk.call(0, add(-1, Scope::Local))), 4, "{protocol}");
+        desk.pass(500);
+        assert_eq!(changed(desk.run(0, set(b"4", b"6"))), (Some("4".into()), true), "{protocol}");
+        assert_eq!(desk.get(0, "n").as_deref(), Some("6"), "{protocol}");
+    }
 }
 
 #[test]
@@ -644,6 +706,27 @@ fn a_transaction_adds_and_writes_as_one_write() {
         assert!(matches!(failure(refused), Failure::Refused(why) if why.contains("not an integer")));
         assert_eq!((desk.get(0, "n").as_deref(), desk.get(0, "log").as_deref()), (Some("15"), Some("1")));
         assert_eq!(counted(desk.call(0, add(1, Scope::Local))), 16, "{protocol}");
+    }
+}
+
+/// One large value is in memory once, but an answer that tells it two hundred times is not.
+#[test]
+fn a_transaction_whose_answer_is_too_large_changes_nothing() {
+    for protocol in PROTOCOLS.into_iter().chain(["strong"]) {
+        let mut desk = Desk::new(protocol, 3);
+        desk.pass(2000);
+        desk.set(0, key("large"), &vec![b'x'; 1 << 20]);
+        let of = |gets: usize| {
+            let gets = (0..gets).map(|_| Action::Get(key("large")));
+            transact([Action::Add(key("n"), 1), write("log", "1")].into_iter().chain(gets).collect())
+        };
+        assert_eq!(acted(desk.run(0, of(3))).len(), 5, "{protocol}");
+        let refused = failure(desk.run(0, of(200)));
+        assert!(matches!(&refused, Failure::Refused(why) if why.contains("limits.max_reply_bytes")), "{protocol}: {refused}");
+        let gets = Operation::Transact { actions: vec![Action::Get(key("large")); 200], guards: Vec::new(), dial: Dial::default() };
+        assert!(matches!(failure(desk.run(0, gets)), Failure::Refused(_)), "{protocol}");
+        assert_eq!(desk.get(0, "n").as_deref(), Some("1"), "{protocol}");
+        assert_eq!(acted(desk.run(0, of(1)))[0], Acted::Counted(2), "{protocol}");
     }
 }
 

@@ -338,3 +338,28 @@ fn where_one_group_decides_an_update_ends_in_time() {
     }
     assert_eq!(values(desk.call(0, pair_of(["n", "m"], -10, 10)))[1], 10);
 }
+
+/// A counter that was made, never used, and deleted or let expire, does not come back with what begins at its key when nothing is left of its definition.
+#[test]
+fn a_counter_that_is_gone_does_not_come_back() {
+    for protocol in CAUSAL.into_iter().chain(["eventual", "session"]) {
+        for expires in [false, true] {
+            let mut desk = two(protocol);
+            desk.create(stock(100, &[]));
+            desk.pass(300);
+            let change = match expires {
+                true => Change::Expire { expiry: Expiry::At(START_MS + desk.now_ms() + 500), condition: ExpiryCondition::Always },
+                false => Change::Delete,
+            };
+            let gone = desk.run(0, Operation::Change { key: key("n"), change, dial: Dial::default() });
+            assert!(matches!(gone, Outcome::Changed { version: Some(_), .. }), "{protocol}: {gone:?}");
+            desk.pass(3_000);
+            assert_eq!(counted(desk.call(0, add(1, Scope::Local))), 1, "{protocol}, expires: {expires}");
+            desk.pass(300);
+            for dc in 0..2 {
+                assert_eq!(desk.get(dc, "n").as_deref(), Some("1"), "{protocol}, expires: {expires}");
+            }
+            assert_eq!(counted(desk.call(1, add(-3, Scope::Local))), -2, "{protocol}, expires: {expires}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The group: what is proposed, logged, voted, applied.
 
-use super::lease::lasts_us;
+use super::lease::{lasts_us, promised_us};
+use super::pages::Told;
 use super::{Batch, ELECTION_TICKS, MOST_IN_FLIGHT, Replicas, Seat, Sits, member, seat_at};
 use crate::ahead::ENTRY_BYTES;
 use crate::frame::Frame;
@@ -8,8 +9,8 @@ use crate::member::{Kept, Role, Wanted, is_change};
 use crate::message::{LogEntry, RaftMessage};
 use crate::record::{self, Record};
 use crate::standing::{Next, Verdict, Word};
+use raft::StateRole;
 use raft::eraftpb::{Entry, Message, MessageType};
-use raft::{SnapshotStatus, StateRole};
 use rheostat_clock::TimestampVector;
 use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::replica::{Applied, Outbox, PartitionServer};
@@ -19,6 +20,10 @@ use rheostat_core::wire::Wire;
 
 /// Entries that are kept for members that are behind.
 const KEEP_ENTRIES: usize = 1024;
+
+/// Entries that are kept, and their bytes, for members that are given the state in pages: they go on with the entries after it.
+const KEEP_ENTRIES_FOR_PAGES: usize = 256 << 10;
+const KEEP_BYTES_FOR_PAGES: usize = 64 << 20;
 
 /// Between two times that a follower's store is looked after, in microseconds.
 const MAINTAIN_US: u64 = 100_000;
@@ -181,8 +186,8 @@ impl<F: Seat> Replicas<F> {
     fn send_raft(&mut self, now: Now, message: Message, after: Position, out: &mut Outbox) {
         let to = message.to;
         let Some(message) = RaftMessage::of(message) else { return };
-        if message.snapshot().is_some() {
-            self.snapshots.insert(to, now.monotonic_us);
+        if let Some((index, _)) = message.snapshot() {
+            self.snapshots.insert(to, Told { index, heard_us: now.monotonic_us });
         }
         let mut frame = Vec::with_capacity(message.about_bytes());
         Frame::Raft(message).encode(&mut frame);
@@ -324,6 +329,10 @@ impl<F: Seat> Replicas<F> {
             self.lost_log += 1;
             return;
         }
+        // A heartbeat will be answered, and its leader may have its lease from that: no vote for another one, whatever the library forgets.
+        if message.committed().is_some() && message.term() >= self.member.raft.term {
+            self.grace_until_us = self.grace_until_us.max(now.monotonic_us + promised_us(self.tick_us));
+        }
         if let Some(snapshot) = message.snapshot() {
             return self.begin_pages(now, from, snapshot, message, out);
         }
@@ -397,13 +406,7 @@ impl<F: Seat> Replicas<F> {
         if self.member.is_leader() {
             self.ask_for_lease(now);
             self.standing.promote(&mut self.member);
-            let limit_us = 4 * self.config.group.failover_us.max(500_000);
-            let stalled: Vec<u64> =
-                self.snapshots.iter().filter(|(_, asked_us)| now.monotonic_us > **asked_us + limit_us).map(|(member, _)| *member).collect();
-            for member in stalled {
-                self.snapshots.remove(&member);
-                self.member.report_snapshot(member, SnapshotStatus::Failure);
-            }
+            self.look_after_told(now);
         }
         self.ask_for_pages(now, out);
         self.send_on(out);
@@ -499,14 +502,28 @@ impl<F: Seat> Replicas<F> {
         self.progressed = matches!(self.sits, Sits::Leads(_));
     }
 
+    /// The index up to which no member needs entries that is but a little behind.
+    pub(super) fn spare(&self) -> u64 {
+        self.member.log().cut_at(KEEP_ENTRIES, self.config.group.keep_bytes / 2)
+    }
+
+    /// The index after which members need entries that are given pages. Nothing is kept for one that needs more than that: it will be given pages again.
+    fn needed_after_pages(&self) -> Option<u64> {
+        let log = self.member.log();
+        let (entries, bytes) = log.size();
+        let all = entries <= KEEP_ENTRIES_FOR_PAGES && bytes <= KEEP_BYTES_FOR_PAGES;
+        let least = if all { log.base().0 } else { log.cut_at(KEEP_ENTRIES_FOR_PAGES, KEEP_BYTES_FOR_PAGES) };
+        self.snapshots.values().map(|told| told.index).filter(|index| *index >= least).min()
+    }
+
     /// Lets go of entries that are applied and that no member is likely to need.
     fn compact(&mut self) {
         let (entries, bytes) = self.member.log().size();
-        let keep_bytes = self.config.group.keep_bytes;
-        if entries <= 2 * KEEP_ENTRIES && bytes <= keep_bytes {
+        if entries <= 2 * KEEP_ENTRIES && bytes <= self.config.group.keep_bytes {
             return;
         }
-        let at = self.member.log().cut_at(KEEP_ENTRIES, keep_bytes / 2).min(self.applied.saturating_sub(1)).min(self.member.raft.raft_log.applied);
+        let needed = self.needed_after_pages().unwrap_or(u64::MAX);
+        let at = self.spare().min(needed).min(self.applied.saturating_sub(1)).min(self.member.raft.raft_log.applied);
         if at <= self.member.log().base().0 {
             return;
         }

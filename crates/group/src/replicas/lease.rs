@@ -1,8 +1,11 @@
 //! For how long nobody else can lead.
 //!
-//! With each tick the leader asks a majority whether it still leads (Raft's ReadIndex). Who answers has just heard from it, and votes for nobody else until [`super::ELECTION_TICKS`] of its own ticks have
-//! passed; the first of them may come at once. So from when it asked, the leader has one tick less, by a clock that may be slower than theirs by so much. A member that has started again does not know what it
+//! With each tick the leader asks a majority whether it still leads (Raft's ReadIndex). Who answers has just heard from it, and votes for nobody else for so long ([`promised_us`]) by its own clock.
+//! From when it asked, the leader has as long, by a clock that may be slower than theirs by so much. A member that has started again does not know what it
 //! promised, and gives no vote for as long. Nothing is handed over to another leader before the server has stopped.
+//!
+//! Members keep that promise themselves (`Replicas::on_raft`). The library alone keeps it only while it knows who leads, and any word of a later term makes it forget that: a candidate's refusal, though the candidate be gone. To be a candidate
+//! itself a member waits for [`super::ELECTION_TICKS`] of its ticks since it last heard a leader or of a later term; the first of them may come at once, so that this is no sooner.
 
 use super::ELECTION_TICKS;
 use rheostat_core::ids::Now;
@@ -11,9 +14,14 @@ use std::collections::VecDeque;
 /// Questions under way that are remembered.
 const MOST_ASKED: usize = 256;
 
+/// For how long a member votes for nobody else from when a leader has asked it, in microseconds. No candidate that heard the same leader as lately asks for a vote sooner, so no election is held up.
+pub(super) fn promised_us(tick_us: u64) -> u64 {
+    (ELECTION_TICKS as u64 - 1) * tick_us
+}
+
 /// For how long an answer holds, from when its question was asked, in microseconds: this clock may be slower than the others' by so many millionths.
 pub(super) fn lasts_us(tick_us: u64, most_drift_ppm: u64) -> u64 {
-    let promised_us = (ELECTION_TICKS as u64 - 1) * tick_us;
+    let promised_us = promised_us(tick_us);
     promised_us - promised_us * most_drift_ppm / 1_000_000
 }
 

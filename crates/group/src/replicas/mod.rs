@@ -30,7 +30,7 @@ use crate::standing::Standing;
 use addresses::Known;
 use lease::Lease;
 use operations::{Asked, Held, Queued, Running};
-use pages::Pages;
+use pages::{Pages, Told};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
@@ -132,7 +132,7 @@ pub struct Replicas<F: Seat> {
     sits: Sits<F>,
     member: Member,
     random: Random,
-    /// No vote before, since what was promised before a restart is not known.
+    /// No vote before: a leader was promised that, or what was promised before a restart is not known.
     grace_until_us: u64,
     tick_us: u64,
     tick_at_us: u64,
@@ -187,8 +187,8 @@ pub struct Replicas<F: Seat> {
     /// Who was asked for then, if anybody was.
     successor: Option<u64>,
     pages: Option<Pages>,
-    /// Members that were told of a snapshot, and when they last asked for a part of it.
-    snapshots: BTreeMap<u64, u64>,
+    /// Members that were told of a snapshot, until they have caught up.
+    snapshots: BTreeMap<u64, Told>,
     failed: Option<String>,
     refused: u64,
     /// For status: how often it has begun to lead, messages of leaders that know its log better than its disk, operations that were passed on.

@@ -12,6 +12,7 @@ use crate::ahead::{Ahead, alone};
 use crate::configuration::seat_of;
 use crate::frame::Frame;
 use crate::message::RaftMessage;
+use raft::{ProgressState, SnapshotStatus};
 use rheostat_clock::Timestamp;
 use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::replica::Outbox;
@@ -56,6 +57,14 @@ pub(super) struct Page {
     pub(super) at: (u16, u32),
     pub(super) next: Option<(u16, u32)>,
     pub(super) updates: Vec<Value>,
+}
+
+/// A member that was told of a snapshot.
+pub(super) struct Told {
+    /// It needs the entries after this one: after the snapshot, and later after what it has.
+    pub(super) index: u64,
+    /// When it was told, last asked for a part of it, or went on.
+    pub(super) heard_us: u64,
 }
 
 /// A snapshot on its way here.
@@ -110,9 +119,30 @@ impl<F: Seat> Replicas<F> {
     /// Whether `from` may have pages of the state at `snapshot` from here; notes that it has asked.
     fn gives_pages(&mut self, now: Now, from: ServerId, snapshot: u64) -> bool {
         let asker = self.snapshots.iter_mut().filter(|(member, _)| seat_of(**member) == seat_at(from.replica));
-        asker.for_each(|(_, asked_us)| *asked_us = now.monotonic_us);
+        asker.for_each(|(_, told)| told.heard_us = now.monotonic_us);
         // The store holds what is decided and no more, so a leader need not have had anything decided itself: whoever asks may be the one without whom it cannot.
         self.member.is_leader() && self.applied >= snapshot
+    }
+
+    /// Forgets whoever was told of a snapshot and lacks no more by now than others may, and whoever asks for no pages and does not go on: that one is told of another snapshot when it is heard again.
+    pub(super) fn look_after_told(&mut self, now: Now) {
+        let limit_us = 4 * self.config.group.failover_us.max(500_000);
+        let spare = if self.snapshots.is_empty() { 0 } else { self.spare() };
+        let (prs, mut stalled) = (self.member.raft.prs(), Vec::new());
+        self.snapshots.retain(|member, told| {
+            let Some(progress) = prs.get(*member) else { return false };
+            if progress.matched > told.index {
+                *told = Told { index: progress.matched, heard_us: now.monotonic_us };
+            }
+            let waits = now.monotonic_us <= told.heard_us + limit_us;
+            if !waits {
+                stalled.push(*member);
+            }
+            waits && (progress.state == ProgressState::Snapshot || progress.matched < spare)
+        });
+        for member in stalled {
+            self.member.report_snapshot(member, SnapshotStatus::Failure);
+        }
     }
 
     pub(super) fn on_fetch_own(&mut self, now: Now, from: ServerId, snapshot: u64, after: Timestamp, out: &mut Outbox) {
@@ -224,7 +254,14 @@ fn page<M: Wire + Clone, S: Store<M>>(store: &mut S, at: (u16, u32)) -> (Vec<Val
             return (updates, Some((slot, place)));
         }
         let found = store.scan(slot, place, PAGE_KEYS);
+        let mut before = None;
         for key in found.keys {
+            let here = slots::walk_hash(&key);
+            // Large values: the page ends between two keys, but not between those of one place.
+            if bytes >= PAGE_BYTES && before != Some(here) {
+                return (updates, Some((slot, here)));
+            }
+            before = Some(here);
             for version in store.chain(&key) {
                 let update = alone(&key, version).to_bytes();
                 bytes += update.len();
@@ -267,4 +304,62 @@ fn take_page<M: Wire + Clone + Send + 'static, S: Store<M>>(
         }
     }
     updates.iter().try_for_each(|update| ahead.install(update, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_clock::DcId;
+    use rheostat_core::planted::Planted;
+    use rheostat_core::store::{KeepAll, Recovered};
+    use rheostat_core::version::Item;
+    use rheostat_storage::MemoryStore;
+
+    fn put(store: &mut MemoryStore<()>, key: &str, ms: u64, bytes: usize) {
+        let item = Item { key: Key::from(key.as_bytes()), value: Some(Value::from(vec![b'v'; bytes])), expires_ms: 0 };
+        let id = VersionId { written: Timestamp::new(ms, 0), origin: DcId(0) };
+        store.append(&Update { id, items: smallvec::smallvec![item], meta: () }, false, &KeepAll).unwrap();
+    }
+
+    fn state(store: &mut MemoryStore<()>) -> BTreeMap<Key, Vec<VersionId>> {
+        let found = store.scan(slots::slot(b"{tag}"), 0, 1_000);
+        assert_eq!(found.next, None);
+        let chains = found.keys.into_iter().map(|key| (key.clone(), store.chain(&key).iter().map(|version| version.id).collect::<Vec<_>>()));
+        chains.filter(|(_, chain)| !chain.is_empty()).collect()
+    }
+
+    /// A page ends within a slot too when it is full; what was collected goes there as well, and nothing else does.
+    #[test]
+    fn large_values_of_one_slot_come_in_many_pages_and_make_the_state() {
+        let mut leader = MemoryStore::new();
+        let mut member = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
+        for n in 0..40 {
+            put(&mut leader, &format!("{{tag}}{n}"), 100 + n, 64 << 10);
+            put(member.base_mut(), &format!("{{tag}}gone{n}"), n + 1, 1);
+        }
+        for n in 0..10 {
+            put(&mut leader, &format!("{{tag}}{n}"), 200 + n, 64 << 10);
+            put(member.base_mut(), &format!("{{tag}}{n}"), n + 1, 1);
+        }
+        // These two have one place, and come together.
+        for key in ["{tag}72551", "{tag}154510"] {
+            put(&mut leader, key, 300, 64 << 10);
+        }
+        assert_eq!(slots::walk_hash(b"{tag}72551"), slots::walk_hash(b"{tag}154510"));
+        let (mut at, mut pages, mut came) = ((0, 0), 0, 0);
+        loop {
+            let (updates, next) = page(&mut leader, at);
+            let bytes: usize = updates.iter().map(|update| update.len()).sum();
+            // Two versions of a key, or two keys of a place, and what was there before is not a whole page.
+            assert!(bytes < PAGE_BYTES + (130 << 10), "{bytes}");
+            take_page(&mut member, at, next.unwrap_or((slots::SLOTS, 0)), &updates, false).unwrap();
+            (pages, came) = (pages + usize::from(!updates.is_empty()), came + updates.len());
+            let Some(next) = next else { break };
+            assert!(next > at);
+            at = next;
+        }
+        assert_eq!(came, 52, "each version once");
+        assert!(pages >= 13, "{pages}");
+        assert_eq!(state(member.base_mut()), state(&mut leader));
+    }
 }

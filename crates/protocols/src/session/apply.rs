@@ -96,7 +96,7 @@ impl<W: Scope> Replicated<W> {
         match (op, before) {
             (None, _) => {}
             (Some(op), None) => self.reply_written(step, op, at),
-            (Some(op), Some(before)) => step.effects.reply(op, Reply::Changed(Part::here(&self.place), before, wrote.then_some(id))),
+            (Some(op), Some(before)) => step.effects.reply(op, self.changed(before, wrote.then_some(id))),
         }
     }
 

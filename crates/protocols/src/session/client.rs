@@ -2,6 +2,7 @@
 
 use super::message::{Reply, Request};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::Read;
 use rheostat_core::dial::{Guarantees, Level};
 use rheostat_core::ids::{PartitionId, Place};
 use rheostat_core::operation::Guard;
@@ -62,7 +63,7 @@ fn row(rows: &Rows, part: Part, first: u16) -> TimestampVector {
 /// The client side. A version's place in its data center's log is its timestamp (D2), so the matrices hold timestamps.
 #[derive(Clone, Default, Debug, PartialEq)]
 pub struct SessionClient {
-    /// Per partition and data center, the greatest version read. Paper: hrm[d, p].
+    /// Per partition and data center, the greatest version read, and up to where there was nothing to read. Paper: hrm[d, p].
     read: Rows,
     /// Per partition and data center, the greatest version written. Paper: hwm[d, p].
     written: Rows,
@@ -105,6 +106,13 @@ impl SessionClient {
         }
     }
 
+    /// A key of `part` had no version where something written up to `gone` can have been deleted and collected: who has less than that may still have what was deleted.
+    fn missed(&mut self, part: Part, gone: Option<TimestampVector>) {
+        if let Some(gone) = gone {
+            self.read.entry(part).or_default().join(&gone);
+        }
+    }
+
     fn wrote(&mut self, part: Part, version: Option<VersionId>) {
         if let Some(version) = version {
             self.written.entry(part).or_default().raise(version.origin, version.written);
@@ -128,8 +136,9 @@ impl Client for SessionClient {
     fn accept(&mut self, reply: Reply) -> Outcome {
         match reply {
             // Lines 14 to 17.
-            Reply::Get(part, read, quality) => {
+            Reply::Get(part, read, quality, gone) => {
                 self.saw(part, read.version);
+                self.missed(part, gone);
                 Outcome::Read(read, quality)
             }
             // Lines 29 to 32.
@@ -142,8 +151,14 @@ impl Client for SessionClient {
                 self.wrote(part, version);
                 Outcome::Changed { before, version }
             }
-            Reply::Many(reads, quality) => {
+            Reply::ChangedAbsent(part, version, gone) => {
+                self.missed(part, gone);
+                self.wrote(part, version);
+                Outcome::Changed { before: Read::default(), version }
+            }
+            Reply::Many(reads, quality, gone) => {
                 reads.iter().for_each(|(part, read)| self.saw(*part, read.version));
+                gone.into_iter().for_each(|(part, gone)| self.missed(part, Some(gone)));
                 Outcome::Many(reads.into_iter().map(|(_, read)| read).collect(), quality)
             }
             // What stood in the way is told, and is not part of the session's history.
@@ -220,6 +235,7 @@ impl Wire for SessionClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rheostat_core::answer::Quality;
     use rheostat_core::ids::ServerId;
 
     /// The server of `partition` of `partitions`, of which there were two at first.
@@ -250,6 +266,24 @@ mod tests {
         session.merge(&old);
         assert_eq!(SessionClient::from_bytes(&session.to_bytes()).as_ref(), Ok(&session));
         assert!(session.to_bytes().starts_with(&before[..1]) && old.to_bytes() == before);
+    }
+
+    #[test]
+    fn a_session_needs_what_may_be_gone_where_it_found_nothing() {
+        let (mut session, place) = (SessionClient::default(), place(1, 2));
+        let gone: TimestampVector = [0, 1].map(|dc| (DcId(dc), Timestamp::new(70, 0))).into_iter().collect();
+        let quality = Quality { level: Level::SESSION, staleness_ms: None };
+        let need = |session: &SessionClient, level| session.need(&place, place.server.partition, level);
+        session.accept(Reply::Get(Part::here(&place), Read::default(), quality, None));
+        assert_eq!(session, SessionClient::default(), "nothing was told");
+        session.accept(Reply::Many(vec![(Part::here(&place), Read::default())], quality, vec![(Part::here(&place), gone.clone())]));
+        assert_eq!(need(&session, Level::Session(Guarantees::MONOTONIC_READS)), gone);
+        assert_eq!(need(&session, Level::Session(Guarantees::READ_YOUR_WRITES)), TimestampVector::new());
+        assert_eq!(session.need(&place, PartitionId(0), Level::SESSION), TimestampVector::new(), "of another partition");
+        assert_eq!(session.after(Level::SESSION), Timestamp::ZERO, "it has read no version");
+        let mut other = SessionClient::default();
+        other.accept(Reply::ChangedAbsent(Part::here(&place), None, Some(gone.clone())));
+        assert_eq!(need(&other, Level::SESSION), gone);
     }
 
     #[test]

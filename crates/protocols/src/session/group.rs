@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of entries in memory at which the log is compacted whatever its number of entries.
 const KEEP_BYTES: usize = 16 << 20;
+/// The same while a member is given pages of the state: it goes on with the entries after them.
+const KEEP_BYTES_FOR_PAGES: usize = 32 << 20;
 /// Without a hybrid clock: a write that would have to wait longer, in microseconds, is dropped; its client's deadline has passed by then.
 const LONGEST_DELAY_US: u64 = 5_000_000;
 
@@ -125,6 +127,8 @@ pub(super) struct Write {
 
 /// A member that was told of a snapshot.
 pub(super) struct Told {
+    /// The snapshot's index: the entries after it stay, so that it can go on with them.
+    pub(super) index: u64,
     /// When it last asked for a part of it, or was told, on the monotonic clock.
     pub(super) asked_us: u64,
     /// Everything up to here, of every data center, was in the store at the snapshot. What is deleted later stays as a tombstone until the member has the last page:
@@ -246,10 +250,11 @@ impl<W: Scope> Replicated<W> {
         }
     }
 
-    /// Whether this member may give timestamps to its group: its clock is believed, and what it would give is no further ahead of the clock than others take.
+    /// Whether this member may give timestamps to its group: its clock is believed, what it would give is no further ahead of the clock than others take, and its store is no half of a snapshot.
     pub(super) fn may_lead<S: Store<u64>>(&self, step: &Step<'_, Self, S>) -> bool {
         let rests = || self.standing.is_drained() && !(self.group.is_leader() && self.next_leader(step).is_none());
-        self.seats.len() == 1 || self.believed && step.clock.check(step.now.physical_ms, step.clock.last()).is_ok() && !rests()
+        let able = || self.believed && !self.group.saved.installing && step.clock.check(step.now.physical_ms, step.clock.last()).is_ok();
+        self.seats.len() == 1 || able() && !rests()
     }
 
     fn was_heard<S: Store<u64>>(&self, step: &Step<'_, Self, S>, member: u64) -> bool {
@@ -433,20 +438,18 @@ impl<W: Scope> Replicated<W> {
         self.group.snapshots.clear();
         self.group.heard_us.clear();
         let log: Vec<(u64, Vec<u8>)> = self.group.log().after(0).map(|entry| (entry.index, entry.data.to_vec())).collect();
-        let mut received = self.stable.clone();
+        let mut unapplied = Vec::new();
         for (index, data) in log {
             self.note_timestamps(step, &data);
             match Entry::from_bytes(&data) {
-                Ok(Entry::Remote { reached, .. }) if index > self.group.applied => {
-                    received.join(&reached);
-                }
+                Ok(Entry::Remote { reached, .. }) if index > self.group.applied => unapplied.push((index, reached)),
                 Ok(Entry::Write { from, request, .. }) => {
                     self.group.placed.note(seat(from.0, from.1), request);
                 }
                 _ => {}
             }
         }
-        self.begin_to_receive(&received);
+        self.begin_to_receive(&unapplied);
     }
 
     /// Notes on the disk how it stands now. It comes after all that is in the store, and before all that is collected because of it.
@@ -468,9 +471,9 @@ impl<W: Scope> Replicated<W> {
     fn send_raft<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, message: raft::eraftpb::Message, departure: Departure) {
         let to = message.to;
         if let Some(message) = RaftMessage::of(message) {
-            if let Some(stable) = message.snapshot_stable() {
+            if let (Some((index, _)), Some(stable)) = (message.snapshot(), message.snapshot_stable()) {
                 let complete = stable.min(usize::from(self.place.data_centers));
-                self.group.snapshots.insert(to, Told { asked_us: step.now.monotonic_us, complete });
+                self.group.snapshots.insert(to, Told { index, asked_us: step.now.monotonic_us, complete });
             }
             step.effects.send_member(self.server_of(to), Message::Raft(message), departure);
         }
@@ -506,7 +509,7 @@ impl<W: Scope> Replicated<W> {
             self.begin_pages(step, from, snapshot, message);
             return;
         }
-        if message.hands_over() && self.standing.is_drained() {
+        if message.hands_over() && (self.standing.is_drained() || self.group.saved.installing) {
             return;
         }
         // Errors are messages of old terms and of nobody.
@@ -650,7 +653,8 @@ impl<W: Scope> Replicated<W> {
         if entries as u64 <= 2 * keep && bytes <= KEEP_BYTES {
             return;
         }
-        let through = self.group.applied.min(self.group.log().cut_at(keep as usize, KEEP_BYTES / 2));
+        let told = self.group.snapshots.values().map(|told| told.index).min().filter(|_| bytes <= KEEP_BYTES_FOR_PAGES).unwrap_or(u64::MAX);
+        let through = self.group.applied.min(self.group.log().cut_at(keep as usize, KEEP_BYTES / 2)).min(told);
         if through <= self.group.log().base().0 {
             return;
         }

@@ -28,14 +28,16 @@ pub enum Request {
 /// From server to client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// ⟨GETREPLY v, dc_id, log_idx, t⟩. Log index and timestamp are one (D2).
-    Get(Part, Read, Quality),
+    /// ⟨GETREPLY v, dc_id, log_idx, t⟩. Log index and timestamp are one (D2). If there was no version: per data center, up to where one can have been deleted and collected.
+    Get(Part, Read, Quality, Option<TimestampVector>),
     /// ⟨PUTREPLY dc_id, log_idx, t⟩.
     Put(Part, VersionId),
     /// Of a change: what was there before, and what was written.
     Changed(Part, Read, Option<VersionId>),
-    /// Of a read of several keys.
-    Many(Vec<(Part, Read)>, Quality),
+    /// Of a change of a key without a version: what was written, and as with [`Reply::Get`].
+    ChangedAbsent(Part, Option<VersionId>, Option<TimestampVector>),
+    /// Of a read of several keys; and as with [`Reply::Get`], of the partitions where one had no version.
+    Many(Vec<(Part, Read)>, Quality, Vec<(Part, TimestampVector)>),
     /// Of a guarded write that was not made: how the guards' keys were.
     Unmet(Vec<Read>),
 }
@@ -180,7 +182,7 @@ pub enum Message {
     SliceReply {
         /// The transaction.
         transaction: TransactionId,
-        /// In the order of the keys.
+        /// In the order of the keys, with what `note_gone` notes in them.
         reads: Vec<Read>,
         /// Up to where everything from every other data center was here.
         oldest: Timestamp,
@@ -205,6 +207,18 @@ pub enum Message {
     },
     /// Within the group: who is who.
     Word(Word),
+}
+
+/// Notes in the reads of a slice that found no version up to where one can have been deleted and collected: where others say when they expire, which nothing does here. So the message is as it was
+/// before this was said, and servers of both kinds take it.
+pub(super) fn note_gone(reads: &mut [Read], gone: Timestamp) {
+    reads.iter_mut().filter(|read| read.version.is_none()).for_each(|read| read.expires_ms = gone.bits());
+}
+
+/// Takes out what [`note_gone`] has noted; zero if nothing.
+pub(super) fn take_gone(reads: &mut [Read]) -> Timestamp {
+    let noted = reads.iter_mut().filter(|read| read.version.is_none()).map(|read| std::mem::take(&mut read.expires_ms));
+    Timestamp::from_bits(noted.max().unwrap_or_default())
 }
 
 wire_enum!(Command, "a command", { 0 => Put(items), 1 => Change(key, change) });
@@ -244,6 +258,19 @@ mod tests {
         }
         assert_eq!(Entry::stamp(&[]), None);
         assert_eq!(Entry::stamp(&[9]), None);
+    }
+
+    #[test]
+    fn what_is_noted_in_reads_of_nothing_is_taken_out_of_them() {
+        let found = Read { value: None, version: Some(VersionId { written: Timestamp::new(7, 3), origin: DcId(2) }), expires_ms: 0 };
+        let plain = [Read::default(), found, Read::default()];
+        for (reads, noted) in [(&plain[..], Timestamp::new(9, 1)), (&plain[1..2], Timestamp::ZERO), (&plain[..0], Timestamp::ZERO)] {
+            let mut sent = reads.to_vec();
+            note_gone(&mut sent, Timestamp::new(9, 1));
+            let mut came = Vec::<Read>::from_bytes(&sent.to_bytes()).unwrap();
+            assert_eq!((take_gone(&mut came), &came[..]), (noted, reads));
+        }
+        assert_eq!(take_gone(&mut plain.to_vec()), Timestamp::ZERO, "of a server that notes nothing");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Reads: those that wait for what the session has seen (Alg. 4.2 lines 1 to 4), those that ask the leader (ReadIndex), and reads of several partitions.
 
 use super::client::Part;
-use super::message::{Command, Message, Reply};
+use super::message::{Command, Message, Reply, note_gone, take_gone};
 use super::server::{Replicated, Scope};
-use super::snapshot::read_of;
+use super::snapshot::{BURIED, read_of};
 use crate::gather::{TransactionId, by_partition};
 use crate::stability;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
@@ -14,7 +14,7 @@ use rheostat_core::operation::Change;
 use rheostat_core::slots::partition_of;
 use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::Store;
-use rheostat_core::version::Key;
+use rheostat_core::version::{Key, VersionId};
 use std::collections::BTreeMap;
 
 /// Who waits for a read.
@@ -35,6 +35,8 @@ struct Reading {
     level: Level,
     /// The index that must be applied; `None` while the leader has not said.
     index: Option<u64>,
+    /// When it came, on the monotonic clock.
+    came_us: u64,
 }
 
 /// The reads that wait at a server.
@@ -61,6 +63,16 @@ impl Reads {
     pub(super) fn abandon(&mut self, op: OpId) {
         self.waiting.retain(|_, reading| reading.asker != Asker::Client(op));
     }
+
+    fn has(&self, asker: &Asker) -> bool {
+        self.waiting.values().any(|reading| reading.asker == *asker)
+    }
+
+    /// Keeps those that pass `wanted`.
+    fn retain(&mut self, wanted: impl Fn(&Reading) -> bool) {
+        self.waiting.retain(|_, reading| wanted(reading));
+        self.unasked.retain(|number| self.waiting.contains_key(number));
+    }
 }
 
 /// A read of several partitions, at its coordinator.
@@ -73,6 +85,8 @@ pub(super) struct Transaction {
     attempts: u8,
     /// Up to where everything from every other data center was at those that have answered.
     oldest: Timestamp,
+    /// Up to where something can have been deleted and collected at those that have found a key without a version.
+    gone: BTreeMap<PartitionId, Timestamp>,
 }
 
 /// A change that waits for what its session has seen.
@@ -89,23 +103,26 @@ pub(super) type Gap = (DcId, Timestamp, Timestamp);
 
 /// Reads of other servers that may wait at once.
 const MAX_SLICES: usize = 10_000;
+/// How long one of them waits, in microseconds: a coordinator that still waits asks again, and whether it does nobody says.
+const SLICE_US: u64 = 5_000_000;
 
 impl<W: Scope> Replicated<W> {
     pub(super) fn on_get<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, op: OpId, key: Key, level: Level, need: TimestampVector) {
-        if let Some(gap) = self.gap(&need)
-            && !is_linearizable(level)
-        {
-            step.effects.parked(op, waits_for(gap));
-        } else if is_linearizable(level) {
+        let keys = vec![key];
+        if is_linearizable(level) {
             step.effects.parked(op, "the group's leader to confirm that nothing newer is committed".into());
+        } else if let Some(gap) = self.gap(&need) {
+            step.effects.parked(op, waits_for(gap));
+        } else if !self.may_miss(step, &keys, level) {
+            step.effects.parked(op, "the rest of the group's state".into());
         }
-        self.read(step, Asker::Client(op), vec![key], level, need);
+        self.read(step, Asker::Client(op), keys, level, need);
     }
 
     fn read<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, asker: Asker, keys: Vec<Key>, level: Level, need: TimestampVector) {
         let linearizable = is_linearizable(level) && !self.planted.is("read-without-asking-the-leader");
-        let reading = Reading { asker, keys, need, level, index: (!linearizable).then_some(0) };
-        if self.may_serve(&reading) {
+        let reading = Reading { asker, keys, need, level, index: (!linearizable).then_some(0), came_us: step.now.monotonic_us };
+        if self.may_serve(step, &reading) {
             self.serve(step, reading);
             return;
         }
@@ -135,18 +152,46 @@ impl<W: Scope> Replicated<W> {
         !self.group.saved.installing && self.gap(&self.in_pages).is_none()
     }
 
-    fn may_serve(&self, reading: &Reading) -> bool {
+    /// Up to where something can have been deleted, or have expired, of which nothing is left here. Not as far as `cut` collects now: that can be less than it was before a restart, or
+    /// before a member was given pages.
+    fn forgotten(&self) -> Timestamp {
+        self.group.saved.stable.min(usize::from(self.place.data_centers))
+    }
+
+    /// What a session is told that has found no version where everything up to `gone` can be forgotten.
+    fn told(&self, gone: Timestamp) -> Option<TimestampVector> {
+        (gone > Timestamp::ZERO).then(|| (0..self.place.data_centers).map(|dc| (DcId(dc), gone)).collect())
+    }
+
+    /// The reply to a change that has found `before`, and written `version`.
+    pub(super) fn changed(&self, before: Read, version: Option<VersionId>) -> Reply {
+        let part = Part::here(&self.place);
+        match before.version {
+            Some(_) => Reply::Changed(part, before, version),
+            None => Reply::ChangedAbsent(part, version, self.told(self.forgotten())),
+        }
+    }
+
+    /// Whether it is known here up to where those of `keys` can have been deleted that are not here: while pages come, the leader has forgotten more than this member knows of. At level
+    /// eventual nobody remembers it.
+    fn may_miss<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, keys: &[Key], level: Level) -> bool {
+        let found = |key: &Key| step.store.latest(key, |_| true).is_some_and(|version| version.meta != BURIED);
+        !self.group.saved.installing || level == Level::Eventual || keys.iter().all(found)
+    }
+
+    fn may_serve<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, reading: &Reading) -> bool {
         let arrived = self.gap(&reading.need).is_none() || self.planted.is("read-does-not-wait");
         let whole = reading.keys.len() < 2 || reading.level == Level::Eventual || self.is_of_one_moment();
         // What has lost its disk has nothing to say before it has caught up.
         let counts = self.standing.counts(self.group.configuration());
-        counts && arrived && whole && reading.index.is_some_and(|index| index == 0 || index <= self.group.applied)
+        let agreed = reading.index.is_some_and(|index| index == 0 || index <= self.group.applied);
+        counts && arrived && whole && agreed && self.may_miss(step, &reading.keys, reading.level)
     }
 
     /// Does what need wait no longer: guarded writes, reads, changes. Says whether there was something.
     pub(super) fn serve_ready<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) -> bool {
         let decided = self.decide_guarded(step);
-        let reads: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(reading)).map(|(number, _)| *number).collect();
+        let reads: Vec<u64> = self.reads.waiting.iter().filter(|(_, reading)| self.may_serve(step, reading)).map(|(number, _)| *number).collect();
         for reading in reads.iter().map(|number| self.reads.waiting.remove(number)).collect::<Vec<_>>().into_iter().flatten() {
             self.serve(step, reading);
         }
@@ -163,13 +208,16 @@ impl<W: Scope> Replicated<W> {
         let now_ms = step.now.physical_ms;
         let mut read = |key: &Key| step.store.latest(key, |_| true).map_or_else(Read::default, |version| read_of(version, now_ms));
         let mut reads: Vec<Read> = reading.keys.iter().map(&mut read).collect();
+        let gone = if reading.level == Level::Eventual { Timestamp::ZERO } else { self.forgotten() };
         match reading.asker {
             Asker::Client(op) => {
                 let quality = quality(step.now, reading.level, stability::oldest(&self.place, &self.stable));
                 let read = reads.pop().unwrap_or_default();
-                step.effects.reply(op, Reply::Get(Part::here(&self.place), read, quality));
+                let gone = if read.version.is_none() { self.told(gone) } else { None };
+                step.effects.reply(op, Reply::Get(Part::here(&self.place), read, quality, gone));
             }
             Asker::Coordinator(from, transaction) => {
+                note_gone(&mut reads, gone);
                 step.effects.send_member(
                     from,
                     Message::SliceReply { transaction, reads, oldest: stability::oldest(&self.place, &self.stable) },
@@ -208,9 +256,15 @@ impl<W: Scope> Replicated<W> {
         self.ask_leader(step);
     }
 
-    /// Questions that were lost with a leader or a connection are asked again; so are partitions' replicas that do not answer.
+    /// Questions that were lost with a leader or a connection are asked again; so are partitions' replicas that do not answer. What nobody waits for any more is dropped.
     pub(super) fn retry_reads<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         let (now_us, limit_us) = (step.now.monotonic_us, self.election_us());
+        let here = self.place.server;
+        self.reads.retain(|reading| match reading.asker {
+            Asker::Client(_) => true,
+            Asker::Coordinator(from, id) if from == here => self.transactions.state(id).is_some(),
+            Asker::Coordinator(..) => now_us < reading.came_us + SLICE_US,
+        });
         let mut again = Vec::new();
         for (transaction, state, waiting) in self.transactions.waiting_mut() {
             if now_us > state.asked_us + limit_us {
@@ -240,7 +294,7 @@ impl<W: Scope> Replicated<W> {
     ) {
         let places = by_partition(&keys, self.place.partitions);
         let count = keys.len();
-        let state = Transaction { keys, level, need, asked_us: step.now.monotonic_us, attempts: 0, oldest: Timestamp::MAX };
+        let state = Transaction { keys, level, need, asked_us: step.now.monotonic_us, attempts: 0, oldest: Timestamp::MAX, gone: BTreeMap::new() };
         let transaction = self.transactions.open(op, count, places.clone(), state);
         step.effects.parked(op, "replicas of the keys' partitions".into());
         for (partition, places) in places {
@@ -255,7 +309,10 @@ impl<W: Scope> Replicated<W> {
         let here = self.place.server;
         let elsewhere = self.place.replicas > 1 && keys.len() > 1 && level != Level::Eventual && !self.is_of_one_moment();
         if partition == here.partition && !elsewhere {
-            self.read(step, Asker::Coordinator(here, id), keys, level, need);
+            let asker = Asker::Coordinator(here, id);
+            if !self.reads.has(&asker) {
+                self.read(step, asker, keys, level, need);
+            }
             return;
         }
         // Another replica here has it whole.
@@ -274,7 +331,7 @@ impl<W: Scope> Replicated<W> {
         need: TimestampVector,
     ) {
         let asker = Asker::Coordinator(from, id);
-        if self.reads.len() < MAX_SLICES && !self.reads.waiting.values().any(|reading| reading.asker == asker) {
+        if self.reads.len() < MAX_SLICES && !self.reads.has(&asker) {
             self.read(step, asker, keys, level, need);
         }
     }
@@ -284,13 +341,20 @@ impl<W: Scope> Replicated<W> {
         step: &mut Step<'_, Self, S>,
         from: ServerId,
         id: TransactionId,
-        (reads, oldest): (Vec<Read>, Timestamp),
+        (mut reads, oldest): (Vec<Read>, Timestamp),
     ) {
-        if let Some(done) = self.transactions.answer(id, from.partition, reads, |state| state.oldest = oldest.min(state.oldest)) {
+        let gone = take_gone(&mut reads);
+        let also = |state: &mut Transaction| {
+            state.oldest = oldest.min(state.oldest);
+            state.gone.insert(from.partition, gone);
+        };
+        if let Some(done) = self.transactions.answer(id, from.partition, reads, also) {
             let quality = quality(step.now, done.state.level, done.state.oldest);
-            let part = |key: &Key| Part::new(&self.place, partition_of(key, self.place.partitions));
-            let reads = done.state.keys.iter().map(part).zip(done.reads).collect();
-            step.effects.reply(done.op, Reply::Many(reads, quality));
+            let part = |partition: PartitionId| Part::new(&self.place, partition);
+            let gone = done.state.gone.iter().filter_map(|(partition, gone)| Some((part(*partition), self.told(*gone)?))).collect();
+            let parts = done.state.keys.iter().map(|key| part(partition_of(key, self.place.partitions)));
+            let reads = parts.zip(done.reads).collect();
+            step.effects.reply(done.op, Reply::Many(reads, quality, gone));
         }
     }
 }

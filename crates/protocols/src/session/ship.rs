@@ -13,6 +13,7 @@ use rheostat_core::step::{Departure, Step};
 use rheostat_core::store::Store;
 use rheostat_core::version::Update;
 use rheostat_core::wire::Wire;
+use rheostat_group::seat_of;
 
 /// A shipper's ends of its links.
 #[derive(Default)]
@@ -79,7 +80,9 @@ impl<W: Scope> Replicated<W> {
         let (here, now_us) = (self.place.server, step.now.monotonic_us);
         let lately = |replica: &u8| {
             let heard = self.group.voter_heard_us(seat(here.dc, *replica));
-            *replica != here.replica && heard.is_some_and(|at| now_us < at + self.election_us())
+            // Who is given pages of the state ships nothing.
+            let is_restored = self.group.snapshots.keys().any(|member| seat_of(*member) == seat(here.dc, *replica));
+            *replica != here.replica && !is_restored && heard.is_some_and(|at| now_us < at + self.election_us())
         };
         let shipper = (0..self.place.replicas).rev().find(lately).unwrap_or(here.replica);
         for to in self.own_group() {
@@ -164,12 +167,16 @@ impl<W: Scope> Replicated<W> {
         (through > after).then(|| (through, updates, self.stable.clone()))
     }
 
-    pub(super) fn begin_to_receive(&mut self, received: &TimestampVector) {
+    /// A leader begins, with entries in its log that are not `applied` and bring what other data centers wrote up to there: others are told that they are here when they are committed.
+    pub(super) fn begin_to_receive(&mut self, unapplied: &[(u64, TimestampVector)]) {
         if W::REACH == Reach::Everywhere {
             return;
         }
         for dc in self.place.peers() {
-            let mut link = LinkReceiver::new(received.get(dc));
+            let mut link = LinkReceiver::new(self.stable.get(dc));
+            for (index, reached) in unapplied.iter().filter(|(_, reached)| reached.get(dc) > self.stable.get(dc)) {
+                link.applied(reached.get(dc), *index);
+            }
             link.set_quiet(self.quiet);
             self.receivers[dc.index()] = Some(Receiving { link, needs: TimestampVector::new() });
         }

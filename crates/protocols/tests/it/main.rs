@@ -1,5 +1,6 @@
 //! The protocols on replicas whose messages the tests deliver.
 
+mod absent;
 mod adaptive;
 mod adaptive_apps;
 mod alone;

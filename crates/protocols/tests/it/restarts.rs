@@ -233,6 +233,37 @@ fn what_is_applied_again_comes_to_the_same() {
     }
 }
 
+/// A member that was away catches up while others write on, though it starts again while it is given the state: the entries after that stay, and it is given the state once.
+#[test]
+fn a_member_catches_up_while_others_write() {
+    for starts_again in [false, true] {
+        let mut members = Members::<InDataCenter>::new(1, 3);
+        let (leads, k) = (members.leader(), key("k", 0, 1));
+        let away = members.desk.servers().into_iter().find(|id| *id != leads).unwrap();
+        for n in 0..30 {
+            members.write(leads, put(&key(&format!("k{n}"), 0, 1), Some("kept")), move |from, to| from != away && to != away);
+        }
+        members.desk.under_way.clear();
+        let installing = |members: &Members<InDataCenter>| members.desk.gauge(away, "installing_snapshot") == 1.0;
+        for _ in 0..500 {
+            members.pass(1, all);
+            if installing(&members) {
+                break;
+            }
+        }
+        assert!(installing(&members));
+        if starts_again {
+            members.restart(away);
+        }
+        for n in 0..600 {
+            members.write(leads, put(&k, Some(&n.to_string())), all);
+        }
+        assert!(!installing(&members), "started again: {starts_again}");
+        let behind = members.desk.gauge(leads, "applied_index") - members.desk.gauge(away, "applied_index");
+        assert!(behind <= 4.0, "started again: {starts_again}; {behind} entries");
+    }
+}
+
 /// A hand-over that nobody takes up ends after an election's time, and what was written meanwhile is done then: here, by way of a follower, and under a condition.
 #[test]
 fn what_is_written_during_a_hand_over_that_fails_is_done_after_it() {

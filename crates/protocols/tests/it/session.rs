@@ -6,6 +6,7 @@ use rheostat_clock::Timestamp;
 use rheostat_core::dial::{Dial, Guarantees, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Place, ServerId};
+use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::{Change, Expiry, Guard, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, PartitionServer};
@@ -587,6 +588,90 @@ fn a_new_group_has_its_first_leader_at_once() {
         (0..4).for_each(|_| convene(&mut desk, true));
         assert_eq!(led(&desk), leaders, "{protocol}");
     }
+}
+
+/// The raft message that `frame` is, if it is one.
+fn raft_kind(frame: &Frame) -> Option<MessageType> {
+    match Message::from_bytes(&frame.2) {
+        Ok(Message::Raft(message)) => Some(message.into_library().get_msg_type()),
+        _ => None,
+    }
+}
+
+/// Who is given pages of the state sends nothing to other data centers: another member does.
+#[test]
+fn a_member_that_gets_the_state_is_not_the_shipper() {
+    let mut desk = group("session", "keep_entries = 4", 2, 3);
+    let (leads, k) = (leader(&desk, Some(0)).unwrap(), key("k", 0, 1));
+    let away = desk.servers().into_iter().find(|id| id.dc.0 == 0 && desk.gauge(*id, "ships") == 1.0).unwrap();
+    let alive = move |from: ServerId, to: ServerId| from != away && to != away;
+    for n in 0..12 {
+        written(desk.ask(leads, &mut desk.session(), put(&k, &n.to_string()), 100, alive));
+    }
+    desk.pass(100, alive);
+    desk.under_way.clear();
+    let page = |frame: &Frame| matches!(Message::from_bytes(&frame.2), Ok(Message::Page { .. }));
+    let pass = |desk: &mut Desk, ms: u32| {
+        for _ in 0..ms {
+            pass_frames(desk, |frame| !page(frame));
+            desk.under_way.clear();
+        }
+    };
+    pass(&mut desk, 60);
+    assert_eq!(desk.gauge(away, "installing_snapshot"), 1.0);
+    let mut session = desk.session();
+    desk.with(leads, |replica, now, out| replica.execute(now, put(&k, "late"), &mut session, out));
+    // Half a second; nobody is taken for silent in that time.
+    pass(&mut desk, 500);
+    assert_eq!((desk.gauge(away, "installing_snapshot"), desk.gauge(away, "ships")), (1.0, 0.0));
+    let there = leader(&desk, Some(1)).unwrap();
+    assert_eq!(value(desk.ask(there, &mut desk.session(), get(&k, Level::Eventual), 0, all)).as_deref(), Some("late"));
+}
+
+/// A new leader has entries that its group has not agreed on yet. What they bring of another data center is not said to be here.
+#[test]
+fn what_is_not_agreed_on_is_not_acknowledged() {
+    let mut desk = group("session", "", 2, 3);
+    let (old, k) = (leader(&desk, Some(1)).unwrap(), key("k", 0, 1));
+    let next = desk.servers().into_iter().find(|id| id.dc.0 == 1 && *id != old).unwrap();
+    let here = leader(&desk, Some(0)).unwrap();
+    desk.pass(100, all);
+    let applied = desk.gauge(next, "applied_index");
+    let mut session = desk.session();
+    let Execution::Waiting(op) = desk.with(here, |replica, now, out| replica.execute(now, put(&k, "far"), &mut session, out)) else {
+        panic!("it waits")
+    };
+    // Of what the old leader says, only its entries reach anybody, and only the next one.
+    let first = |frame: &Frame| match (frame.0 == old, frame.1 == old) {
+        (true, _) => frame.1 == next && raft_kind(frame) == Some(MessageType::MsgAppend),
+        (_, true) => frame.0.dc.0 == 0,
+        _ => frame.0.dc == frame.1.dc && frame.0.dc.0 == 0,
+    };
+    for _ in 0..10 {
+        pass_frames(&mut desk, first);
+        desk.under_way.clear();
+    }
+    let (outcome, _) = desk.done.remove(&(here, op)).expect("it is written there");
+    let version = written(Some(outcome));
+    // The old leader is gone. The next one is elected, and nobody hears its entries.
+    let second = |frame: &Frame| {
+        frame.0 != old && frame.1 != old && frame.0.dc.0 == 1 && frame.1.dc.0 == 1 && raft_kind(frame) != Some(MessageType::MsgAppend)
+    };
+    let mut told = Vec::new();
+    for _ in 0..200 {
+        pass_frames(&mut desk, second);
+        told.extend(std::mem::take(&mut desk.under_way).into_iter().filter(|frame| frame.0 == next && frame.1.dc.0 == 0));
+    }
+    assert_eq!((desk.gauge(next, "leader"), desk.gauge(next, "applied_index")), (1.0, applied), "it leads, and has agreed on nothing");
+    let durable = told.iter().filter_map(|frame| match Message::from_bytes(&frame.2) {
+        Ok(Message::Link(LinkFrame::Acknowledge { durable, .. })) => Some(durable),
+        _ => None,
+    });
+    assert!(durable.max().is_none_or(|durable| durable < version.written), "{version}");
+    // It is agreed on, and then it is said.
+    let alive = move |from: ServerId, to: ServerId| from != old && to != old;
+    desk.pass(300, alive);
+    assert_eq!(value(desk.ask(next, &mut desk.session(), get(&k, Level::Eventual), 0, all)).as_deref(), Some("far"));
 }
 
 /// A linearizable read waits until all is applied that was committed when it was asked, to the last entry.

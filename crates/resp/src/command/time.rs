@@ -60,8 +60,8 @@ fn resolve(ms: i64, form: ExpiryForm, now_ms: u64) -> u64 {
     at.max(1)
 }
 
-/// What TTL and its like answer for what was read: -2 without a key, -1 without an expiry. Seconds that remain are
-/// rounded to the nearest, points in time down, as in Redis.
+/// What TTL and its like answer for what was read: -2 without a key, -1 without an expiry. Seconds, those that remain and
+/// those of a point in time, are rounded to the nearest, as in Redis.
 pub(super) fn of(seen: &Seen<'_>, unit: TimeUnit, form: ExpiryForm) -> i64 {
     let read = seen.read;
     if read.value.is_none() {
@@ -74,10 +74,9 @@ pub(super) fn of(seen: &Seen<'_>, unit: TimeUnit, form: ExpiryForm) -> i64 {
         ExpiryForm::Remaining => read.expires_ms.saturating_sub(seen.now_ms),
         ExpiryForm::Absolute => read.expires_ms,
     };
-    let value = match (unit, form) {
-        (TimeUnit::Milliseconds, _) => milliseconds,
-        (TimeUnit::Seconds, ExpiryForm::Remaining) => milliseconds.saturating_add(500) / 1000,
-        (TimeUnit::Seconds, ExpiryForm::Absolute) => milliseconds / 1000,
+    let value = match unit {
+        TimeUnit::Milliseconds => milliseconds,
+        TimeUnit::Seconds => milliseconds.saturating_add(500) / 1000,
     };
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -107,7 +106,9 @@ mod tests {
         assert_eq!(ask(&with(11_499), TimeUnit::Seconds, ExpiryForm::Remaining), 1);
         assert_eq!(ask(&with(11_500), TimeUnit::Seconds, ExpiryForm::Remaining), 2);
         assert_eq!(ask(&with(11_499), TimeUnit::Milliseconds, ExpiryForm::Remaining), 1499);
-        assert_eq!(ask(&with(11_999), TimeUnit::Seconds, ExpiryForm::Absolute), 11);
+        assert_eq!(ask(&with(11_499), TimeUnit::Seconds, ExpiryForm::Absolute), 11);
+        assert_eq!(ask(&with(11_500), TimeUnit::Seconds, ExpiryForm::Absolute), 12);
+        assert_eq!(ask(&with(11_999), TimeUnit::Seconds, ExpiryForm::Absolute), 12);
         assert_eq!(ask(&with(11_999), TimeUnit::Milliseconds, ExpiryForm::Absolute), 11_999);
         assert_eq!(ask(&with(9_000), TimeUnit::Seconds, ExpiryForm::Remaining), 0);
         assert_eq!(ask(&with(u64::MAX), TimeUnit::Milliseconds, ExpiryForm::Absolute), i64::MAX);

@@ -24,7 +24,6 @@ use crate::shared::Shared;
 use crate::socket;
 use output::Output;
 use rheostat_core::ids::Now;
-use rheostat_resp::ahead::SecondArguments;
 use rheostat_resp::{Limits, Parser};
 use slow::{Slow, SlowDone, Told};
 use state::{Flow, State};
@@ -396,8 +395,7 @@ impl Connection {
         let crawls = |(since_us, bytes)| ms_since(since_us).saturating_sub(limits.stall_timeout_ms) > bytes / LEAST_PACE;
         let stalled =
             (half_sent || unread) && quiet_ms >= limits.stall_timeout_ms || half_sent && arriving.into_iter().chain(inner.state.queued()).any(crawls);
-        let unknown_ms = now.monotonic_us.saturating_sub(inner.state.created_us()) / 1000;
-        let unknown = !inner.state.is_authenticated() && unknown_ms >= limits.stall_timeout_ms;
+        let unknown = inner.state.unknown_since_us().is_some_and(|since_us| ms_since(since_us) >= limits.stall_timeout_ms);
         let idle = limits.idle_timeout_ms > 0 && quiet_ms >= limits.idle_timeout_ms && inner.slow.is_none() && !inner.state.is_listening();
         if stalled || unknown {
             shard.counters.stalled += 1;
@@ -457,6 +455,7 @@ impl Inner {
                 shard.borrow_mut().counters.bytes_read += bytes as u64;
                 let used = self.requests(shard, &scratch[..bytes], limit);
                 self.input.extend_from_slice(&scratch[used..bytes]);
+                self.parser.give_back();
             }
             shard.borrow_mut().scratch = scratch;
             return read.map_ok(|()| bytes);
@@ -508,8 +507,9 @@ impl Inner {
         }
     }
 
-    /// Keeps what is left of `input` after `used` bytes.
+    /// Keeps what is left of `input` after `used` bytes, and no more memory than that takes.
     fn keep(&mut self, mut input: Vec<u8>, used: usize) {
+        self.parser.give_back();
         if used > 0 {
             self.arriving_since_us = None;
         }
@@ -534,17 +534,21 @@ impl Inner {
         self.progress_us = now.monotonic_us;
         self.unparsed = false;
         self.state.take_in(now);
-        if self.state.look_at_users() {
+        if self.state.look_at_users(now) {
             self.parser.set_limits(Limits::unauthenticated());
         }
-        let mut count = 0u64;
+        // Requests that are done, and up to which one they have been looked up ahead.
+        let (mut count, mut ahead) = (0u64, 0u64);
         loop {
             if self.output.len() > limit {
                 self.unparsed = true;
                 break;
             }
-            if count.is_multiple_of(PREFETCHED) {
-                self.state.prefetch(&mut borrowed, SecondArguments::of(self.parser.rest(bytes)).take(PREFETCHED as usize));
+            if count >= ahead
+                && let Some(keys) = self.parser.ahead(bytes)
+            {
+                self.state.prefetch(&mut borrowed, keys.take(PREFETCHED as usize));
+                ahead = count + PREFETCHED;
             }
             let arguments = match self.parser.next(bytes) {
                 Ok(Some(arguments)) => arguments,

@@ -4,7 +4,7 @@ use super::answer::{LastAnswer, last_of, write_batch, write_conflicts};
 use super::cluster;
 use super::counters;
 use super::state::{Away, Joined};
-use crate::access::{self, Access, Started};
+use crate::access::{self, Access, NOT_KNOWN, Started, unanswered};
 use crate::feed::{self, Poll};
 use crate::keyspace::KeyspaceInfo;
 use crate::leaving::Over;
@@ -133,7 +133,8 @@ pub(super) fn await_answer(
     (partition, fallback, over): (PartitionId, Session, Option<Over>),
     render: Render,
 ) -> Slow {
-    await_started(context, Started::Waiting { answer, partition, fallback, over }, render)
+    // It may write, for all that is known here. The answer fails to come only when this shard ends, and its connections with it.
+    await_started(context, Started::under_way(true, answer, partition, fallback, over), render)
 }
 
 /// An operation that is under way.
@@ -248,10 +249,11 @@ pub(super) fn send_away(context: Context, shard: &mut Shard, to: u16, away: Away
     let answer_to = Answer::Connection { shard: shard.index() as u16, sender };
     let partition = operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
     let fallback = session.clone();
+    let writes: SmallVec<[bool; 64]> = operations.iter().map(|(_, operation)| operation.writes()).collect();
     shard.hand_over(to, Sequence::new(keyspace, operations, answer_to).of(context.client), session);
     Box::pin(async move {
         // The other end goes without an answer only when a shard ends with operations under way.
-        let lost = |_| (renders.iter().map(|_| Outcome::Failed(Failure::Unreachable(partition))).collect(), fallback);
+        let lost = |_| (writes.iter().map(|writes| Outcome::Failed(unanswered(*writes, partition))).collect(), fallback);
         let (outcomes, session): (Vec<Outcome>, Session) = answer.await.unwrap_or_else(lost);
         Context { keyspace, ..context }.done_in_order(session, Waits::new(), outcomes, renders)
     })
@@ -282,8 +284,8 @@ pub(super) fn send_to_node(context: Context, access: ShardAccess, to: NodeId, aw
         for (partition, operation) in operations {
             let here = access.shared.placement.serving(keyspace, partition).is_some();
             outcomes.push(match () {
-                () if !here => Outcome::Failed(failure.clone()),
                 () if sent && operation.writes() => Outcome::Failed(Failure::Timeout(NOT_KNOWN.into())),
+                () if !here => Outcome::Failed(failure.clone()),
                 () => {
                     let (outcome, left) = access.start(keyspace, partition, session, operation).finish().await;
                     session = left;
@@ -294,9 +296,6 @@ pub(super) fn send_to_node(context: Context, access: ShardAccess, to: NodeId, aw
         context.done_in_order(session, access.waits(), outcomes, renders)
     })
 }
-
-/// What a write waited for that a lost leader was asked for.
-const NOT_KNOWN: &str = "the server that led this partition to answer; whether this was done is not known";
 
 /// Writes that were joined. Each request is answered with what came of the write that it is part of.
 pub(super) fn write_joined(context: Context, access: ShardAccess, mut session: Session, joined: Joined) -> Slow {
@@ -460,7 +459,7 @@ impl Access for ShardAccess {
             drop(shard);
             return self.shared.start(self.client, keyspace, partition, session, operation);
         };
-        let now = shard.now();
+        let (now, writes) = (shard.now(), operation.writes());
         match shard.execute(now, replica, operation, &mut session) {
             Execution::Done { outcome, after } => {
                 if after > shard.durable(replica) {
@@ -471,7 +470,7 @@ impl Access for ShardAccess {
             Execution::Waiting(op) => {
                 let (sender, answer) = oneshot::channel();
                 shard.expect(now, keyspace, (replica, op), self.client, Answer::Task(sender));
-                Started::Waiting { answer, partition, fallback: session, over: None }
+                Started::under_way(writes, answer, partition, session, None)
             }
         }
     }

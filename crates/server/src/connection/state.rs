@@ -28,9 +28,12 @@ use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
+use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::sla;
 use rheostat_core::store::Position;
+use rheostat_core::version::Item;
+use rheostat_counters::Definition;
 use rheostat_receipts::Digest;
 use rheostat_resp::command::{Act, One, RheoCommand, View};
 use rheostat_resp::table::{Entry, Flags};
@@ -71,6 +74,8 @@ pub(super) struct State {
     address: SocketAddr,
     created_us: u64,
     authenticated: bool,
+    /// Since when it has not been, if it is not.
+    unknown_since_us: u64,
     /// What its user may do; without, everything.
     rights: Caller,
     /// The version of the users by which that is so.
@@ -125,6 +130,13 @@ enum Choice {
     Own(Arc<Served>),
 }
 
+/// What a client's name asks for.
+struct Asked {
+    /// A part in a session with a name.
+    member: Option<Member>,
+    keyspace: Option<KeyspaceId>,
+}
+
 /// One operation of a request, and how its outcome is told.
 struct Single {
     partition: PartitionId,
@@ -139,6 +151,7 @@ impl State {
             address,
             created_us: now.monotonic_us,
             authenticated: !shared.users().are_asked(),
+            unknown_since_us: now.monotonic_us,
             rights: None,
             users_version: shared.users_version(),
             wrong_passwords: 0,
@@ -202,12 +215,12 @@ impl State {
 
     /// Looks whether users have changed; says whether the one of this connection must show a password again.
     #[inline]
-    pub(super) fn look_at_users(&mut self) -> bool {
-        self.shared.users_version() != self.users_version && self.users_changed()
+    pub(super) fn look_at_users(&mut self, now: Now) -> bool {
+        self.shared.users_version() != self.users_version && self.users_changed(now)
     }
 
     #[cold]
-    fn users_changed(&mut self) -> bool {
+    fn users_changed(&mut self, now: Now) -> bool {
         let seen = std::mem::replace(&mut self.users_version, self.shared.users_version());
         if !self.authenticated {
             return false;
@@ -215,10 +228,15 @@ impl State {
         let still = self.shared.users().still(&self.rights, seen);
         self.authenticated = still.is_some();
         self.rights = still.unwrap_or_default();
+        if !self.authenticated {
+            self.unknown_since_us = now.monotonic_us;
+            // What its user has begun is not gone on with by whoever comes next.
+            self.multi = None;
+        }
         !self.authenticated
     }
 
-    /// What a transaction that is open holds of the room for large ones: since when, and how many bytes.
+    /// What a transaction that is open, or the keys that are watched for one, hold of the room for large ones: since when, and how many bytes.
     pub(super) fn queued(&self) -> Option<(u64, u64)> {
         self.multi.as_ref()?.queued()
     }
@@ -233,8 +251,9 @@ impl State {
         self.dial.level.unwrap_or(self.shared.keyspaces[usize::from(self.keyspace.0)].level)
     }
 
-    pub(super) fn created_us(&self) -> u64 {
-        self.created_us
+    /// Since when the client has owed a password, if it does.
+    pub(super) fn unknown_since_us(&self) -> Option<u64> {
+        (!self.authenticated).then_some(self.unknown_since_us)
     }
 
     /// Requests about `keys` follow: see [`Shard::prefetch`]. For one key alone there is nothing to gain.
@@ -261,13 +280,8 @@ impl State {
                 return Err(CommandError::Other("NOAUTH Authentication required.".into()));
             }
             let command = self.read_request(now, entry, arguments)?;
-            match &self.rights {
-                None => Ok(command),
-                Some(rights) => match rights.allow_request(entry, arguments, &command, self.keyspace) {
-                    Ok(()) => Ok(command),
-                    Err(denied) => Err(CommandError::Other(format!("NOPERM {denied}").into())),
-                },
-            }
+            self.allow(entry, arguments, &command)?;
+            Ok(command)
         });
         if self.multi.as_ref().is_some_and(|multi| multi.is_open()) {
             return self.in_multi(shard, handle, now, arguments, parsed, out);
@@ -300,6 +314,17 @@ impl State {
     #[inline]
     fn read_request<'a>(&self, now: Now, entry: &'static Entry, arguments: Arguments<'a>) -> Result<Command<'a>, CommandError> {
         (entry.parse)(Request { entry, arguments, now_ms: now.physical_ms })
+    }
+
+    /// Whether the client's user may make the request that means `command`.
+    #[inline]
+    fn allow(&self, entry: &Entry, arguments: Arguments<'_>, command: &Command<'_>) -> Result<(), CommandError> {
+        match &self.rights {
+            None => Ok(()),
+            Some(rights) => rights
+                .allow_request(entry, arguments, command, self.keyspace)
+                .map_err(|denied| CommandError::Other(format!("NOPERM {denied}").into())),
+        }
     }
 
     #[inline]
@@ -378,7 +403,7 @@ impl State {
             return self.run(shard, now, single, out);
         }
         match &single.operation {
-            Operation::Put { items, .. } if items.len() == 1 && items[0].key.len() <= MAX_KEY_BYTES => self.join(single.partition, items[0].clone()),
+            Operation::Put { items, .. } if items.len() == 1 && can_join(&items[0]) => self.join(single.partition, items[0].clone()),
             _ if self.joined.is_some() => Flow::Later,
             _ => self.run(shard, now, single, out),
         }
@@ -505,34 +530,54 @@ impl State {
 
     /// Goes on with the session called `name`, instead of the present one. Errors: the error reply.
     fn join_session(&mut self, now: Now, name: &[u8]) -> Result<(), String> {
-        let mut member = self.shared.named.join(now.monotonic_us, name).map_err(|why| match why {
-            NameError::Length => format!("ERR {why}"),
-            NameError::TooMany(_) => format!("BUSY {why}"),
-        })?;
-        self.sessions.iter_mut().for_each(|session| *session = None);
-        member.take_in(now.monotonic_us, &self.shared.keyspaces, &mut self.sessions);
-        self.member = Some(member);
+        let member = self.member_of(now, name)?;
+        self.go_on_with(now, member);
         Ok(())
     }
 
-    /// What a client's name asks for that begins with `rheo:`, as in `rheo:session=user:42;keyspace=strong`; other names ask for nothing. Errors: the error reply.
-    fn set_name(&mut self, now: Now, name: &[u8]) -> Result<(), String> {
-        if let Some(options) = name.strip_prefix(b"rheo:") {
-            for option in options.split(|byte| *byte == b';').filter(|option| !option.is_empty()) {
-                let at = option.iter().position(|byte| *byte == b'=').unwrap_or(option.len());
-                match (&option[..at], option.get(at + 1..)) {
-                    (b"session", Some(session)) => self.join_session(now, session)?,
-                    (b"keyspace", Some(name)) => {
-                        let found = self.shared.keyspaces.iter().find(|keyspace| keyspace.name.as_bytes() == name);
-                        self.keyspace =
-                            found.ok_or("ERR there is no keyspace of the name that the client's name asks for; INFO keyspace lists them")?.id;
-                    }
-                    _ => return Err("ERR a client's name that begins with rheo: has the options session= and keyspace=, with ; between them".into()),
+    /// A part in the session called `name`. Errors: the error reply.
+    fn member_of(&self, now: Now, name: &[u8]) -> Result<Member, String> {
+        self.shared.named.join(now.monotonic_us, name).map_err(|why| match why {
+            NameError::Length => format!("ERR {why}"),
+            NameError::TooMany(_) => format!("BUSY {why}"),
+        })
+    }
+
+    /// Goes on with the session of `member`, instead of the present one.
+    fn go_on_with(&mut self, now: Now, mut member: Member) {
+        self.sessions.iter_mut().for_each(|session| *session = None);
+        member.take_in(now.monotonic_us, &self.shared.keyspaces, &mut self.sessions);
+        self.member = Some(member);
+    }
+
+    /// What a client's name asks for that begins with `rheo:`, as in `rheo:session=user:42;keyspace=strong`; other names ask for nothing. Nothing has changed yet. Errors: the error reply.
+    fn read_name(&self, now: Now, name: &[u8]) -> Result<Asked, String> {
+        let (mut session, mut keyspace) = (None, None);
+        let options = name.strip_prefix(b"rheo:").unwrap_or_default();
+        for option in options.split(|byte| *byte == b';').filter(|option| !option.is_empty()) {
+            let at = option.iter().position(|byte| *byte == b'=').unwrap_or(option.len());
+            match (&option[..at], option.get(at + 1..)) {
+                (b"session", Some(name)) => session = Some(name),
+                (b"keyspace", Some(name)) => {
+                    let found = self.shared.keyspaces.iter().find(|keyspace| keyspace.name.as_bytes() == name);
+                    keyspace =
+                        Some(found.ok_or("ERR there is no keyspace of the name that the client's name asks for; INFO keyspace lists them")?.id);
                 }
+                _ => return Err("ERR a client's name that begins with rheo: has the options session= and keyspace=, with ; between them".into()),
             }
         }
+        // Last: where there are too many, one that nobody uses goes for it.
+        let member = session.map(|name| self.member_of(now, name)).transpose()?;
+        Ok(Asked { member, keyspace })
+    }
+
+    /// The client is called `name` from now on, which asks for this.
+    fn set_name(&mut self, now: Now, name: &[u8], Asked { member, keyspace }: Asked) {
+        if let Some(member) = member {
+            self.go_on_with(now, member);
+        }
+        self.keyspace = keyspace.unwrap_or(self.keyspace);
         self.name = name.to_vec();
-        Ok(())
     }
 
     /// Takes in what a request that waited has left; returns what of it is still to be told.
@@ -549,6 +594,9 @@ impl State {
         }
         if let Some((keyspace, seen)) = done.watched {
             self.multi.get_or_insert_default().watch(keyspace, seen);
+        } else if let Some(multi) = &mut self.multi {
+            // It may have been a WATCH that has failed.
+            multi.give_back();
         }
         self.give();
         done.told
@@ -612,6 +660,13 @@ impl State {
             self.version.number(),
         )
     }
+}
+
+/// Whether nothing in the write itself lets it be refused: those that are made with it would be refused, too.
+#[inline]
+fn can_join(item: &Item) -> bool {
+    let defines = item.value.as_deref().is_some_and(Definition::is);
+    item.key.len() <= MAX_KEY_BYTES && !is_reserved(&item.key) && !defines
 }
 
 /// The session of `keyspace`, made if there is none yet.

@@ -1,7 +1,7 @@
 //! One other node, as this one knows it: what waits to be sent to it, and the operations that wait for it.
 //!
 //! Each node connects to each node it talks to; what it sends goes by the connection that it made. Partition servers' frames may be lost
-//! with a connection; an operation that was under way is answered [`Failure::Unreachable`].
+//! with a connection; a read that was under way is answered [`Failure::Unreachable`], a write [`Failure::Timeout`], since nobody knows whether it was made.
 
 pub(crate) mod accept;
 mod alarm;
@@ -17,6 +17,7 @@ pub(crate) use delay::Delays;
 pub(crate) use greeting::TELLS_REMOVED;
 pub use greeting::{FORMATS as PEER_FORMATS, Formats};
 
+use crate::access::NOT_KNOWN;
 use crate::config::NodeConfig;
 use crate::keyspace::KeyspaceInfo;
 use crate::shared::lock;
@@ -27,16 +28,15 @@ use greeting::LinkKey;
 use hashbrown::HashMap;
 use queue::{Queue, StreamId};
 use rheostat_core::DcId;
-use rheostat_core::answer::Read;
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::Operation;
-use rheostat_core::outcome::Outcome;
+use rheostat_core::outcome::{Acted, Outcome, READ_BYTES};
 use rheostat_core::session::Session;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Mutex, MutexGuard, mpsc};
 use tokio::sync::{Notify, oneshot};
 
 /// How much longer than the other node this one waits for an answer, so that the other's reason arrives, in microseconds.
@@ -47,6 +47,14 @@ const LED_GRACE_US: u64 = 50_000;
 
 /// Bytes of values after which the rest of what one request is answered leaves in another frame.
 const RESPONSE_BYTES: usize = 256 << 10;
+
+/// What a frame of outcomes has besides, at most, about: the session.
+const BESIDE_OUTCOMES: usize = 64 << 10;
+
+/// Bytes of outcomes that a frame of `max_frame_bytes` has room for.
+pub(crate) fn room_for_outcomes(max_frame_bytes: usize) -> usize {
+    max_frame_bytes.saturating_sub(BESIDE_OUTCOMES)
+}
 
 /// See the module.
 pub(crate) struct Peer {
@@ -120,6 +128,8 @@ struct Forwarded {
     keyspace: KeyspaceId,
     partitions: SmallVec<[PartitionId; 1]>,
     asker: Asker,
+    /// One of them may write.
+    writes: bool,
     session: Session,
     deadline_us: u64,
     /// What has come, in order.
@@ -142,16 +152,22 @@ impl Forwarded {
         }
     }
 
+    /// They were sent, and will not be answered. Who has asked for several knows which of them write.
     fn fail(self, failure: Failure) {
         match self.asker {
-            Asker::One(sender) => drop(sender.send((Outcome::Failed(failure), self.session))),
+            Asker::One(sender) => {
+                // Of a write nobody knows whether it was made, whatever the failure says.
+                let not_known = self.writes && !matches!(failure, Failure::Timeout(_));
+                let failure = if not_known { Failure::Timeout(NOT_KNOWN.into()) } else { failure };
+                drop(sender.send((Outcome::Failed(failure), self.session)));
+            }
             Asker::Several(sender) => drop(sender.send(Err(failure))),
         }
     }
 
-    /// That the node is not connected, or no more.
-    fn unreachable(&self) -> Failure {
-        Failure::Unreachable(self.partitions.first().copied().unwrap_or(PartitionId(0)))
+    /// The first of their partitions.
+    fn partition(&self) -> PartitionId {
+        self.partitions.first().copied().unwrap_or(PartitionId(0))
     }
 }
 
@@ -178,12 +194,32 @@ impl Waiting {
 
 /// Bytes of what is in `outcome`, about.
 fn outcome_bytes(outcome: &Outcome) -> usize {
-    let of = |read: &Read| read.value.as_ref().map_or(0, |value| value.len());
     match outcome {
-        Outcome::Read(before, _) | Outcome::Changed { before, .. } | Outcome::Tested { before, .. } => of(before),
-        Outcome::Many(reads, _) | Outcome::Siblings(reads, _) => reads.iter().map(of).sum(),
-        _ => 64,
+        // As they are counted before they write.
+        Outcome::Transacted(acted, ..) => acted.iter().map(Acted::bytes).sum(),
+        Outcome::Many(reads, _) | Outcome::Siblings(reads, _) | Outcome::Unmet(reads) => outcome.value_bytes() + READ_BYTES * reads.len(),
+        Outcome::Page(keys, _) => keys.iter().map(|key| key.len() + 8).sum(),
+        Outcome::Versions(versions) => versions.iter().map(|(_, bytes)| bytes.len() + 16).sum(),
+        outcome => outcome.value_bytes() + 64,
     }
+}
+
+/// What is told in the place of an outcome that is more than a frame may have. That nothing was done is said only where that is so.
+fn in_place_of(outcome: &Outcome) -> Outcome {
+    let failure = match outcome {
+        Outcome::Failed(failure) => failure.clone(),
+        Outcome::Written(_)
+        | Outcome::Kept(_)
+        | Outcome::Counted(..)
+        | Outcome::Changed { version: Some(_), .. }
+        | Outcome::Tested { version: Some(_), .. }
+        | Outcome::Transacted(_, Some(_), _) => {
+            Failure::Timeout("an answer that is more than a frame may have (limits.max_frame_bytes); the write is made".into())
+        }
+        Outcome::Count(_) | Outcome::Counter(_) | Outcome::Rollback(_) => Failure::Timeout(NOT_KNOWN.into()),
+        _ => Failure::Refused("the answer of another node is more than a frame may have (limits.max_frame_bytes)".into()),
+    };
+    Outcome::Failed(failure)
 }
 
 /// What all nodes of a cluster must agree on, in words.
@@ -378,7 +414,8 @@ impl Peer {
                 return Err(Failure::Busy(format!("{} operations wait for the node of partition {partition} already", waiting.operations)));
             }
             let (deadline_us, outcomes) = (now_us + self.timeout_us, operations.iter().map(|_| None).collect());
-            waiting.insert(request, Forwarded { keyspace, partitions, asker, session, deadline_us, outcomes });
+            let writes = operations.iter().any(|(_, operation)| operation.writes());
+            waiting.insert(request, Forwarded { keyspace, partitions, asker, writes, session, deadline_us, outcomes });
         }
         self.push(now_us, UNORDERED, || frame::request(request, keyspace, &bytes, operations)).map_err(|refused| {
             lock(&self.waiting).remove(request);
@@ -392,25 +429,34 @@ impl Peer {
     /// Answers request number `request` of that node. Where values are many, in several frames.
     pub(crate) fn respond(&self, now_us: u64, request: u64, outcomes: &[Outcome], session: &Session) {
         let session = session.to_bytes();
+        let room = room_for_outcomes(self.max_frame_bytes);
         let mut first = 0;
         while first < outcomes.len() {
             let mut bytes = 0;
             let fits = outcomes[first..].iter().take_while(|outcome| {
                 let before = bytes;
                 bytes += outcome_bytes(outcome);
-                before < RESPONSE_BYTES
+                before < RESPONSE_BYTES && bytes <= room
             });
             let upto = first + fits.count().max(1);
-            let push = |outcomes: &[Outcome]| self.push(now_us, UNORDERED, || frame::response(request, first as u32, &session, outcomes));
-            let pushed = push(&outcomes[first..upto]).or_else(|refused| {
+            let (several, first_of_them) = (&outcomes[first..upto], first as u32);
+            let bytes: usize = several.iter().map(outcome_bytes).sum();
+            let frame = |outcomes: &[Outcome]| frame::response(request, first_of_them, &session, outcomes);
+            let pushed = if bytes > room {
+                // Nothing is made that cannot leave.
+                Err(Refused::TooLong)
+            } else if bytes > RESPONSE_BYTES {
+                self.push_large(now_us, || frame(several))
+            } else {
+                self.push(now_us, UNORDERED, || frame(several))
+            };
+            let pushed = pushed.or_else(|refused| match refused {
                 // Whoever waits is told at once, rather than when its time is up.
-                let full = || {
-                    Outcome::Failed(Failure::Busy(
-                        "too much waits to be sent from the node that was asked; whether this was done is not known".into(),
-                    ))
-                };
-                let told: Vec<Outcome> = (first..upto).map(|_| full()).collect();
-                if matches!(refused, Refused::TooLong) { push(&told) } else { Err(refused) }
+                Refused::TooLong => {
+                    let told: Vec<Outcome> = several.iter().map(in_place_of).collect();
+                    self.push(now_us, UNORDERED, || frame(&told))
+                }
+                refused => Err(refused),
             });
             if pushed.is_err() {
                 self.frames_dropped.fetch_add(1, Ordering::Relaxed);
@@ -468,15 +514,33 @@ impl Peer {
         leaving.delays.take_if(|delays| delays.is_none());
     }
 
-    fn push(&self, now_us: u64, stream: StreamId, frame: impl FnOnce() -> Vec<u8>) -> Result<(), Refused> {
-        let mut leaving = lock(&self.leaving);
+    /// Errors: there is no connection, or no room for a frame.
+    fn has_room(&self, leaving: &Leaving) -> Result<(), Refused> {
         if !leaving.connected {
             return Err(Refused::Disconnected);
         }
         if leaving.queue.bytes() > self.max_queue_bytes {
             return Err(Refused::Full);
         }
+        Ok(())
+    }
+
+    fn push(&self, now_us: u64, stream: StreamId, frame: impl FnOnce() -> Vec<u8>) -> Result<(), Refused> {
+        let leaving = lock(&self.leaving);
+        self.has_room(&leaving)?;
+        self.enqueue(leaving, now_us, stream, frame())
+    }
+
+    /// As [`Peer::push`], of a frame that takes a while to make, and that others may pass: nobody waits for it.
+    fn push_large(&self, now_us: u64, frame: impl FnOnce() -> Vec<u8>) -> Result<(), Refused> {
+        self.has_room(&lock(&self.leaving))?;
         let frame = frame();
+        let leaving = lock(&self.leaving);
+        self.has_room(&leaving)?;
+        self.enqueue(leaving, now_us, UNORDERED, frame)
+    }
+
+    fn enqueue(&self, mut leaving: MutexGuard<'_, Leaving>, now_us: u64, stream: StreamId, frame: Vec<u8>) -> Result<(), Refused> {
         if frame.len() - frame::LENGTH_BYTES > self.max_frame_bytes {
             return Err(Refused::TooLong);
         }
@@ -514,7 +578,7 @@ impl Peer {
         lock(&self.asked_files).clear();
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         for forwarded in waiting.requests.into_values() {
-            let failure = forwarded.unreachable();
+            let failure = Failure::Unreachable(forwarded.partition());
             forwarded.fail(failure);
         }
     }
@@ -533,8 +597,8 @@ impl Peer {
             due.into_iter().filter_map(|request| waiting.remove(request)).collect()
         };
         for forwarded in due {
-            let partition = forwarded.partitions.first().copied().unwrap_or(PartitionId(0));
-            forwarded.fail(Failure::Timeout(format!("the node of partition {partition}")));
+            let failure = Failure::Timeout(format!("the node of partition {}", forwarded.partition()));
+            forwarded.fail(failure);
         }
     }
 
@@ -578,7 +642,10 @@ enum Refused {
 mod tests {
     use super::*;
     use crate::config::{KeyspaceConfig, Member as Configured};
-    use rheostat_core::dial::Dial;
+    use rheostat_core::answer::{Quality, Read};
+    use rheostat_core::dial::{Dial, Level};
+    use rheostat_core::operation::Change;
+    use rheostat_core::version::{Value, VersionId};
 
     fn peer() -> (Peer, KeyspaceInfo) {
         let mut config = NodeConfig::new("test", "a0", "a");
@@ -647,6 +714,58 @@ mod tests {
         peer.set_disconnected("gone".into());
         assert!(matches!(other.try_recv(), Ok(Err(Failure::Unreachable(PartitionId(0))))));
         assert!(matches!(forward(&peer, &info, &gets(&[0])), Err(Failure::Unreachable(PartitionId(0)))) && !peer.is_awaited());
+    }
+
+    /// Of a write that was sent nobody knows whether it was made; who is told that nobody could be reached sends it again.
+    #[test]
+    fn what_was_sent_to_a_node_that_goes_is_told_by_whether_it_writes() {
+        let (peer, info) = peer();
+        let ask = |operations: &VecDeque<(PartitionId, Operation)>| {
+            let (sender, answer) = oneshot::channel();
+            peer.forward(0, KeyspaceId(0), info.new_session(), operations, Asker::One(sender)).map(|()| answer)
+        };
+        let change = Operation::Change { key: b"k".as_slice().into(), change: Change::Delete, dial: Dial::default() };
+        let write = VecDeque::from([(PartitionId(1), change)]);
+        let (mut written, mut read) = (ask(&write).unwrap(), ask(&gets(&[1])).unwrap());
+        peer.set_disconnected("gone".into());
+        let (written, read) = (written.try_recv().unwrap().0, read.try_recv().unwrap().0);
+        assert!(matches!(&written, Outcome::Failed(Failure::Timeout(why)) if why.contains("not known")), "{written:?}");
+        assert_eq!(read, Outcome::Failed(Failure::Unreachable(PartitionId(1))));
+        assert!(matches!(ask(&write), Err(Failure::Unreachable(_))), "nothing was sent");
+    }
+
+    #[test]
+    fn an_answer_that_is_too_large_says_whether_the_write_is_made_and_is_never_encoded() {
+        let (mut peer, info) = peer();
+        peer.max_frame_bytes = 1 << 20;
+        let version = VersionId::default();
+        let quality = Quality { level: Level::Eventual, staleness_ms: None };
+        let value: Value = vec![b'x'; 1 << 19].into();
+        let acted = |count: usize| vec![Acted::Read(Read { value: Some(value.clone()), ..Read::default() }); count];
+        // A thousand would be half a gigabyte.
+        for (outcome, timeout) in [
+            (Outcome::Transacted(acted(1000), Some(version), quality), true),
+            (Outcome::Transacted(acted(1000), None, quality), false),
+            (Outcome::Changed { before: Read { value: Some(vec![b'x'; 1 << 20].into()), ..Read::default() }, version: Some(version) }, true),
+        ] {
+            peer.respond(0, 1, &[Outcome::Count(7), outcome], &info.new_session());
+            let mut batch = Vec::new();
+            lock(&peer.leaving).queue.take(0, usize::MAX, &mut batch);
+            let (mut told, mut rest) = (Vec::new(), &batch[..]);
+            while let Some((body, length)) = frame::split(rest, 1 << 20).unwrap() {
+                let Ok(frame::Frame::Response { outcomes, .. }) = frame::Frame::decode(body) else { panic!("no response") };
+                told.extend(outcomes);
+                rest = &rest[length..];
+            }
+            let [Outcome::Count(7), Outcome::Failed(failure)] = &told[..] else { panic!("{told:?}") };
+            match timeout {
+                true => assert!(matches!(failure, Failure::Timeout(why) if why.contains("the write is made")), "{failure:?}"),
+                false => assert!(matches!(failure, Failure::Refused(_)), "{failure:?}"),
+            }
+        }
+        // What fits leaves as it is, however large.
+        peer.respond(0, 2, &[Outcome::Transacted(acted(1), Some(version), quality)], &info.new_session());
+        assert!(lock(&peer.leaving).queue.bytes() > 1 << 19);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod watch;
 
 pub(crate) use start::{Acceptors, Starting, accept_clients, run};
 
+use crate::access::unanswered;
 use crate::connection::Connection;
 use crate::drained::TAKES_NO_WRITES;
 use crate::load::hot::Hot;
@@ -496,12 +497,16 @@ impl Shard {
                 let others = |(partition, _): &(PartitionId, Operation)| shared.placement.serving(keyspace, *partition) != of;
                 let rest = operations.split_off(operations.iter().position(others).unwrap_or(operations.len()));
                 let of_one = std::mem::replace(&mut operations, rest);
-                let (partition, count) = (of_one.front().map_or(PartitionId(0), |(partition, _)| *partition), of_one.len());
+                let partition = of_one.front().map_or(PartitionId(0), |(partition, _)| *partition);
+                let writes: Vec<bool> = of_one.iter().map(|(_, operation)| operation.writes()).collect();
                 let (sender, answer) = oneshot::channel();
                 let (fallback, to) = (session.clone(), shard.borrow().index as u16);
                 shard.borrow_mut().place(Sequence::new(keyspace, of_one, Answer::Connection { shard: to, sender }), session);
                 // Without an answer only when a shard ends with operations under way.
-                let lost = |_| (vec![Outcome::Failed(Failure::Unreachable(partition)); count], fallback);
+                let lost = |_| {
+                    let failed = |writes| Outcome::Failed(unanswered(writes, partition));
+                    (writes.into_iter().map(failed).collect(), fallback)
+                };
                 let (of_one, left) = answer.await.unwrap_or_else(lost);
                 outcomes.extend(of_one);
                 session = left;
@@ -668,8 +673,16 @@ impl Shard {
 /// Makes `outcome` an error if it is more than one reply may have. One key asked for a thousand times is in memory once, but its reply is not.
 #[inline]
 pub(crate) fn bound(outcome: &mut Outcome, most: usize) {
-    let (Outcome::Many(reads, _) | Outcome::Siblings(reads, _)) = &*outcome else { return };
-    let bytes: usize = reads.iter().map(|read| read.value.as_ref().map_or(0, |value| value.len())).sum();
+    let counts = match &*outcome {
+        Outcome::Many(..) | Outcome::Siblings(..) | Outcome::Unmet(_) => true,
+        // One that has written was counted before it did, and is not to be told as one that has not.
+        Outcome::Transacted(acted, None, _) => acted.len() > 1,
+        _ => false,
+    };
+    if !counts {
+        return;
+    }
+    let bytes = outcome.value_bytes();
     if bytes > most {
         let why = format!("the values asked for have {bytes} bytes; one reply may have {most} (limits.max_reply_bytes)");
         *outcome = Outcome::Failed(Failure::Refused(why));

@@ -179,6 +179,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         max_waiting: limits.max_waiting,
         // With it, a frame has others, and where it comes from.
         max_write_bytes: ReplicaConfig::MAX_WRITE_BYTES.min(limits.max_frame_bytes / 8 * 7),
+        max_answer_bytes: limits.max_reply_bytes.min(peer::room_for_outcomes(limits.max_frame_bytes)),
         history_ms: keyspace.history_ms,
         checkpoints: Checkpoints::new(keyspace.history_every_ms, keyspace.history_checkpoints),
         sample_every: keyspace.sample_reads,

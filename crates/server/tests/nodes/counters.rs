@@ -69,6 +69,25 @@ async fn increments_bounds_and_names() {
 }
 
 #[tokio::test]
+async fn what_redis_takes_for_no_number_is_none() {
+    let mut config = single(1);
+    let protocols = ["causal", "eventual", "session", "strong"];
+    config.keyspaces = protocols.iter().map(|protocol| keyspace(protocol, protocol)).collect();
+    let (node, mut client) = start_single(config).await;
+    for protocol in protocols {
+        client.ask_until(&format!("SELECT {protocol}"), Reply::ok()).await;
+        for text in ["007", "+5", "-0", "00", "-", "word", "9223372036854775808"] {
+            client.ask_until(&format!("SET n {text}"), Reply::ok()).await;
+            let refused = Reply::Error("ERR value is not an integer or out of range".into());
+            assert_eq!(client.ask("INCR n").await, refused, "{protocol}: {text}");
+            assert_eq!(client.ask("GET n").await, Reply::bulk(text), "{protocol}");
+        }
+        run(&mut client, "SET n 0 => OK\nDECR n => -1\nSET n -7 => OK\nINCR n => -6").await;
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
 async fn counters_of_several_partitions_are_not_updated_together() {
     let (node, mut client) = start_single(single(4)).await;
     let partition = |key: &str| rheostat_core::slots::partition_of(key.as_bytes(), 4);

@@ -199,6 +199,89 @@ async fn nothing_is_done_without_the_password() {
     node.shutdown().await;
 }
 
+/// The time that a stranger has begins when the client becomes one, not when it came.
+#[tokio::test]
+async fn who_becomes_a_stranger_has_as_long_as_one() {
+    let mut config = single(1);
+    config.security.password = Some(Secret("open sesame".into()));
+    config.limits.stall_timeout_ms = 2_000;
+    let (node, mut client) = start_single(config.clone()).await;
+    let pause = std::time::Duration::from_millis;
+    let mut changed = Client::connect(node.addresses().resp.unwrap()).await;
+    for each in [&mut client, &mut changed] {
+        assert_eq!(each.ask_with(&["AUTH", "open sesame"]).await, Reply::ok());
+    }
+    tokio::time::sleep(pause(2_100)).await;
+    assert_eq!(client.ask("RESET").await, Reply::Simple("RESET".into()));
+    config.security.password = Some(Secret("close sesame".into()));
+    assert!(node.reload(&config).unwrap().users);
+    assert!(changed.ask("GET k").await.is_error("NOAUTH"));
+    // Connections are looked at ten times a second.
+    tokio::time::sleep(pause(400)).await;
+    for each in [&mut client, &mut changed] {
+        assert_eq!(each.ask_with(&["AUTH", "close sesame"]).await, Reply::ok());
+        assert_eq!(each.ask("RESET").await, Reply::Simple("RESET".into()));
+    }
+    // RESET again makes nobody's time longer.
+    let since = tokio::time::Instant::now();
+    changed.send(&["RESET"]).await;
+    while changed.receive().await.is_some() {
+        assert!(since.elapsed() < crate::client::PATIENCE, "a stranger stays for ever");
+        tokio::time::sleep(pause(100)).await;
+        let mut reset = Vec::new();
+        rheostat_resp::encode_request(&["RESET"], &mut reset);
+        if changed.send_raw(&reset).await.is_err() {
+            break;
+        }
+    }
+    assert_eq!(client.receive().await, None);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_hello_that_is_refused_leaves_nothing_of_itself() {
+    let mut config = single(1);
+    config.security.password = Some(Secret("open sesame".into()));
+    let (node, mut client) = start_single(config).await;
+    for name in ["rheo:keyspace=nope", "rheo:session=user:1;keyspace=nope", "rheo:session=user:1;level=strong"] {
+        let reply = client.ask_with(&["HELLO", "3", "AUTH", "default", "open sesame", "SETNAME", name]).await;
+        assert!(reply.is_error("ERR"), "{name}: {reply:?}");
+        assert!(client.ask("GET k").await.is_error("NOAUTH"), "{name}");
+    }
+    // A stranger is not told which names there are.
+    let reply = client.ask_with(&["HELLO", "3", "AUTH", "default", "wrong", "SETNAME", "rheo:keyspace=nope"]).await;
+    assert!(reply.is_error("WRONGPASS"), "{reply:?}");
+    let reply = client.ask_with(&["HELLO", "3", "AUTH", "default", "open sesame", "SETNAME", "rheo:session=user:2;keyspace=plain"]).await;
+    assert!(matches!(reply, Reply::Array(_)), "{reply:?}");
+    assert!(client.ask("CLIENT INFO").await.text().contains("db=1 "));
+    // What it sends may be large from now on.
+    assert_eq!(client.ask_with(&[b"SET".as_slice(), b"k", &[b'x'; 100_000]]).await, Reply::ok());
+    assert!(client.ask_with(&["HELLO", "2", "SETNAME", "rheo:session=user:1;keyspace=nope"]).await.is_error("ERR"));
+    assert!(client.ask("CLIENT SETNAME rheo:session=user:1;keyspace=nope").await.is_error("ERR"));
+    let info = client.ask("CLIENT INFO").await.text();
+    assert!(info.contains("resp=3") && info.contains("name=rheo:session=user:2;keyspace=plain "), "{info}");
+    assert_eq!(client.ask("RHEO SESSION NAME").await, Reply::bulk("user:2"));
+    assert_eq!(client.ask("STRLEN k").await, Reply::Integer(100_000));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn without_passwords_the_default_user_needs_none() {
+    let (node, mut client) = start_single(single(1)).await;
+    let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+    assert_eq!(client.ask("AUTH pw").await, Reply::Error(text.into()));
+    assert_eq!(client.ask("AUTH default anything").await, Reply::ok());
+    assert!(matches!(client.ask("HELLO 3 AUTH default anything").await, Reply::Array(_)));
+    let wrong = Reply::Error("WRONGPASS invalid username-password pair or user is disabled.".into());
+    // Where there is nothing to guess nobody is sent away for it.
+    for _ in 0..10 {
+        assert_eq!(client.ask("AUTH somebody anything").await, wrong);
+        assert_eq!(client.ask("HELLO 3 AUTH somebody anything").await, wrong);
+    }
+    assert_eq!(client.ask("ACL WHOAMI").await, Reply::bulk("default"));
+    node.shutdown().await;
+}
+
 #[tokio::test]
 async fn guessing_costs_time_whatever_the_guess() {
     let mut config = single(1);

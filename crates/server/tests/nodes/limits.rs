@@ -221,6 +221,39 @@ async fn large_transactions_have_room_one_after_the_other() {
     node.shutdown().await;
 }
 
+/// So has what WATCH keeps for it.
+#[tokio::test]
+async fn many_watched_keys_have_room_one_client_after_the_other() {
+    let mut config = with_little_room(20_000);
+    // So little that it is not compared with what this process has, all its tests together.
+    config.limits.memory_bytes = 16 << 20;
+    config.shards = 1;
+    config.keyspaces.push(keyspace("strong", "strong"));
+    let (node, mut client) = start_single(config).await;
+    let mut second = Client::connect(node.addresses().resp.unwrap()).await;
+    for each in [&mut client, &mut second] {
+        assert_eq!(each.ask("SELECT strong").await, Reply::ok());
+        // Until the group has a leader.
+        each.ask_until("WATCH small", Reply::ok()).await;
+    }
+    let keys = |first: u8| [b"WATCH".to_vec()].into_iter().chain((first..first + 50).map(|key| vec![key; 60_000])).collect::<Vec<_>>();
+    assert_eq!(client.ask_with(&keys(0)).await, Reply::ok());
+    assert_eq!(client.ask_with(&keys(25)).await, Reply::ok(), "half of them are watched already");
+    for _ in 0..2 {
+        let refused = second.ask_with(&[keys(0), keys(50)[1..].to_vec()].concat()).await;
+        assert!(refused.is_error("BUSY"), "{refused:?}");
+    }
+    assert_eq!(second.ask_with(&keys(0)).await, Reply::ok());
+    // What was watched before others were refused is watched on.
+    assert_eq!(client.ask("SET small 1").await, Reply::ok());
+    assert_eq!(second.ask("MULTI").await, Reply::ok());
+    assert_eq!(second.ask("SET small 2").await, Reply::Simple("QUEUED".into()));
+    assert_eq!(second.ask("EXEC").await, Reply::Null);
+    assert_eq!(client.ask("UNWATCH").await, Reply::ok());
+    assert_eq!(second.ask_with(&[keys(0), keys(50)[1..].to_vec()].concat()).await, Reply::ok());
+    node.shutdown().await;
+}
+
 /// A client that has gone takes its place with it, though what it waits for has no end.
 #[tokio::test]
 async fn who_waits_for_ever_and_goes_is_forgotten() {

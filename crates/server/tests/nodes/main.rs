@@ -1,5 +1,6 @@
 //! Whole nodes in one process, on loopback, with real sockets and disks.
 
+mod answers;
 mod backup;
 mod client;
 mod clocks;

@@ -4,6 +4,8 @@ use crate::client::{Client, Reply, words};
 use crate::cluster::{Plan, keyspace, single, start_single};
 use crate::commands::run;
 use rheostat_server::NodeConfig;
+use rheostat_server::config::{Role, Secret, UserConfig};
+use rheostat_server::users::password_sha256;
 use std::collections::BTreeSet;
 
 /// Keyspaces 0 of a protocol in which each server decides for itself, and more, so that every protocol has one.
@@ -243,6 +245,10 @@ async fn exec_does_nothing_if_a_watched_key_was_written() {
             run(&mut client, "MULTI => OK\nSET {t}b 2 => QUEUED\nGET {t}a => QUEUED\nEXEC => (nil)\nGET {t}b => 1").await;
             run(&mut other, after).await;
         }
+        // What was seen first counts.
+        run(&mut client, "WATCH {t}a {t}b {t}a => OK").await;
+        run(&mut other, "SET {t}a 4 => OK").await;
+        run(&mut client, "WATCH {t}a => OK\nWATCH {t}c {t}a => OK\nMULTI => OK\nSET {t}b 2 => QUEUED\nEXEC => (nil)\nGET {t}b => 1").await;
         // Forgotten by UNWATCH, by DISCARD, and by the EXEC before.
         run(&mut client, "WATCH {t}a => OK\nUNWATCH => OK\nWATCH {t}a => OK\nMULTI => OK\nDISCARD => OK").await;
         run(&mut other, "SET {t}a 3 => OK").await;
@@ -284,6 +290,106 @@ async fn what_is_kept_is_bounded() {
     }
     assert!(client.receive().await.unwrap().is_error("ERR a transaction has at most 8192 commands"));
     assert!(client.receive().await.unwrap().is_error("EXECABORT"));
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_watched_is_bounded() {
+    let mut config = single(1);
+    config.keyspaces.push(keyspace("strong", "strong"));
+    config.limits.max_request_bytes = 200_000;
+    let (node, mut client) = start_single(config).await;
+    run(&mut client, "SELECT strong => OK").await;
+    // Until the group has a leader.
+    client.ask_until("SET small 1", Reply::ok()).await;
+    let long = vec![b'k'; rheostat_storage::MAX_KEY_BYTES + 1];
+    let refused = client.ask_with(&[b"WATCH".as_slice(), b"small", &long]).await;
+    assert!(refused.is_error("ERR a key of 65001 bytes"), "{refused:?}");
+
+    let key = |number: u8| vec![number; 60_000];
+    for _ in 0..2 {
+        for number in 0..3 {
+            assert_eq!(client.ask_with(&[b"WATCH".to_vec(), key(number)]).await, Reply::ok());
+            assert_eq!(client.ask_with(&[b"WATCH".to_vec(), key(number), key(0), key(0)]).await, Reply::ok(), "what is watched counts once");
+        }
+        let refused = client.ask_with(&[b"WATCH".to_vec(), key(3)]).await;
+        assert!(refused.is_error("ERR a transaction has at most 200000 bytes"), "{refused:?}");
+        // Both are of one transaction.
+        run(&mut client, "MULTI => OK\nSET small 2 => QUEUED").await;
+        let refused = client.ask_with(&[b"SET".to_vec(), b"small".to_vec(), vec![b'v'; 30_000]]).await;
+        assert!(refused.is_error("ERR a transaction has at most 200000 bytes"), "{refused:?}");
+        run(&mut client, "EXEC => -EXECABORT\nGET small => 1").await;
+        assert_eq!(client.ask_with(&[b"WATCH".to_vec(), key(3)]).await, Reply::ok());
+        run(&mut client, "UNWATCH => OK").await;
+    }
+
+    let many = |first: usize| ["WATCH".to_owned()].into_iter().chain((first..first + 1_000).map(|key| key.to_string())).collect::<Vec<_>>();
+    assert_eq!(client.ask_with(&many(0)).await, Reply::ok());
+    assert_eq!(client.ask_with(&many(500)).await, Reply::ok());
+    run(&mut client, "MULTI => OK\nSET small 3 => QUEUED\nEXEC => [OK]\nGET small => 3").await;
+    node.shutdown().await;
+}
+
+/// A node whose user `shop` may write.
+fn with_a_user() -> NodeConfig {
+    let mut config = single(1);
+    config.keyspaces = vec![keyspace("default", "strong")];
+    config.security.password = Some(Secret("open-sesame".into()));
+    config.users = vec![UserConfig {
+        name: "shop".into(),
+        password_sha256: Secret(password_sha256(b"shop-s")),
+        role: Role::Write,
+        keyspaces: Vec::new(),
+        prefixes: Vec::new(),
+    }];
+    config
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_do_any_more_is_not_made() {
+    let config = with_a_user();
+    let (node, mut client) = start_single(config.clone()).await;
+    run(&mut client, "AUTH shop shop-s => OK").await;
+    client.ask_until("SET shop:a 1", Reply::ok()).await;
+    let change = |change: fn(&mut UserConfig)| {
+        let mut next = config.clone();
+        change(&mut next.users[0]);
+        assert!(node.reload(&next).unwrap().users);
+    };
+    let give_back = || assert!(node.reload(&config).unwrap().users);
+
+    run(&mut client, "MULTI => OK\nGET shop:a => QUEUED\nSET shop:a 2 => QUEUED").await;
+    change(|user| user.role = Role::Read);
+    run(&mut client, "EXEC => -NOPERM\nGET shop:a => 1\nEXEC => -ERR").await;
+    run(&mut client, "MULTI => OK\nGET shop:a => QUEUED\nEXEC => [1]").await;
+    give_back();
+    run(&mut client, "MULTI => OK\nSET shop:a 2 => QUEUED\nSET other 2 => QUEUED").await;
+    change(|user| user.prefixes = vec!["shop:".into()]);
+    run(&mut client, "EXEC => -NOPERM\nGET shop:a => 1\nMULTI => OK\nGET shop:a => QUEUED\nPING => QUEUED\nEXEC => [1 PONG]").await;
+    give_back();
+    // Whether a key was written is told of keys that may be read.
+    run(&mut client, "WATCH other => OK\nMULTI => OK\nGET shop:a => QUEUED").await;
+    change(|user| user.prefixes = vec!["shop:".into()]);
+    run(&mut client, "EXEC => -NOPERM").await;
+    // The session is the same as before.
+    run(&mut client, "SET shop:a 3 => OK\nGET shop:a => 3").await;
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn who_must_show_a_password_again_has_no_transaction() {
+    let mut config = with_a_user();
+    let (node, mut client) = start_single(config.clone()).await;
+    run(&mut client, "AUTH shop shop-s => OK").await;
+    client.ask_until("SET a 1", Reply::ok()).await;
+    for (number, begin) in ["MULTI => OK\nSET a 2 => QUEUED", "WATCH a => OK"].into_iter().enumerate() {
+        run(&mut client, begin).await;
+        let password = format!("another-{number}");
+        config.users[0].password_sha256 = Secret(password_sha256(password.as_bytes()));
+        assert!(node.reload(&config).unwrap().users);
+        run(&mut client, &format!("SET a 2 => -NOAUTH\nEXEC => -NOAUTH\nAUTH shop {password} => OK\nEXEC => -ERR\nGET a => 1")).await;
+        run(&mut client, "MULTI => OK\nGET a => QUEUED\nEXEC => [1]").await;
+    }
     node.shutdown().await;
 }
 

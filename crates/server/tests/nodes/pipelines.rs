@@ -241,6 +241,34 @@ async fn plain_writes_in_a_row_become_one_up_to_a_bound() {
     node.shutdown().await;
 }
 
+/// What is wrong with one write of a pipeline is nothing to those beside it.
+#[tokio::test]
+async fn a_write_that_is_refused_takes_no_other_with_it() {
+    let definition = [&rheostat_counters::definition::MAGIC[..], b"of what"].concat();
+    for (protocol, partitions) in [("session", 1), ("session", 4), ("strong", 1), ("strong", 4)] {
+        let (node, mut client) = start_single(grouped(protocol, partitions, 1)).await;
+        client.ask_until("SET a 0", Reply::ok()).await;
+        let writes: [(&[u8], &[u8]); 6] = [(b"a", b"1"), (b"\0\xFFb", b"2"), (b"c", b"3"), (b"d", &definition), (b"\0\xFF", b"5"), (b"e", b"6")];
+        let mut packet = Vec::new();
+        for (key, value) in writes {
+            rheostat_resp::encode_request(&[b"SET".as_slice(), key, value], &mut packet);
+        }
+        client.send_raw(&packet).await.unwrap();
+        for (number, why) in [None, Some("reserved"), None, Some("definition"), Some("reserved"), None].into_iter().enumerate() {
+            let reply = client.receive().await.unwrap();
+            match why {
+                None => assert_eq!(reply, Reply::ok(), "{protocol}, write {number}"),
+                Some(why) => assert!(reply.is_error("ERR") && reply.text().contains(why), "{protocol}, write {number}: {reply:?}"),
+            }
+        }
+        let expected = [Reply::bulk("1"), Reply::bulk("3"), Reply::Null, Reply::bulk("6")];
+        for (key, expected) in ["a", "c", "d", "e"].into_iter().zip(expected) {
+            assert_eq!(client.ask(&format!("GET {key}")).await, expected, "{protocol}, {key}");
+        }
+        node.shutdown().await;
+    }
+}
+
 #[tokio::test]
 async fn each_write_of_a_pipeline_depends_on_the_one_before() {
     let (node, client) = start_single(two_shards(8)).await;

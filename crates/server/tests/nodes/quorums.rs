@@ -112,7 +112,12 @@ async fn a_majority_answers_without_the_third_and_too_few_say_who_did() {
     assert_eq!(far.ask("RHEO WITHIN 300").await, Reply::ok());
     let refused = far.ask("SET {k}a 4").await;
     assert!(refused.is_error("NOREPLICAS InsufficientReplies: 1 of the 2 replicas"), "{refused:?}");
+    // Too few have been read, and nothing is written. A write that is made, and that too few have, is another matter: nobody is to repeat it by himself.
+    assert_eq!(far.ask("RHEO QUORUM 0 1 2").await, Reply::ok());
+    let made = far.ask("SET {k}c 5").await;
+    assert!(made.is_error("TIMEOUT InsufficientReplies: 1 of the 2 replicas that this write needs"), "{made:?}");
     assert_eq!(far.ask("RHEO QUORUM 1 1 1").await, Reply::ok());
+    assert_eq!(far.ask("GET {k}c").await, Reply::bulk("5"));
     assert_eq!(far.ask("GET {k}a").await, Reply::bulk("1"), "one replica alone has what it has");
     cut(&cluster, 2, false);
     assert_eq!(far.ask("RHEO QUORUM DEFAULT").await, Reply::ok());

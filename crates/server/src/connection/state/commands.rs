@@ -94,8 +94,9 @@ impl State {
             Command::Ping(Some(message)) | Command::Echo(message) => writer.bulk(message),
             Command::Hello(hello) => return self.hello(shard, now, hello, out),
             Command::Auth(credentials) => {
-                return match self.authenticate(shard, credentials) {
-                    Ok(()) => {
+                return match self.identify(shard, credentials) {
+                    Ok(caller) => {
+                        (self.authenticated, self.rights) = (true, caller);
                         out.writer(self.version).ok();
                         Flow::Authenticated
                     }
@@ -107,8 +108,10 @@ impl State {
                 return Flow::Close;
             }
             Command::Reset => {
-                let created_us = self.created_us;
-                *self = State { created_us, wrong_passwords: self.wrong_passwords, ..State::new(&self.shared, self.id, self.address, now) };
+                let (created_us, wrong_passwords) = (self.created_us, self.wrong_passwords);
+                // Who was unknown before stays as long as ever.
+                let unknown_since_us = if self.authenticated { now.monotonic_us } else { self.unknown_since_us };
+                *self = State { created_us, unknown_since_us, wrong_passwords, ..State::new(&self.shared, self.id, self.address, now) };
                 out.writer(self.version).simple("RESET");
                 return if self.authenticated { Flow::Done } else { Flow::Forgotten };
             }

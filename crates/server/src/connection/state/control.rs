@@ -5,7 +5,7 @@ use crate::connection::info;
 use crate::connection::output::Output;
 use crate::named::Member;
 use crate::shard::Shard;
-use crate::users::Closed;
+use crate::users::{Caller, Closed, DEFAULT};
 use rheostat_core::dial::{AsOf, Quorum};
 use rheostat_core::ids::Now;
 use rheostat_core::protocol::Verdict;
@@ -17,6 +17,11 @@ use rheostat_resp::{ReplyWriter, RespVersion};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+/// Redis' words.
+const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const NO_PASSWORD: &str =
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+
 impl State {
     /// What TIME answers: seconds, and the microseconds of the second.
     pub(super) fn time(&self) -> [String; 2] {
@@ -24,17 +29,20 @@ impl State {
         [now_us / 1_000_000, now_us % 1_000_000].map(|number| number.to_string())
     }
 
-    pub(super) fn authenticate(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<(), &'static str> {
+    /// Who shows these credentials. Nothing has changed but the count of wrong passwords. Errors: the error reply.
+    pub(super) fn identify(&mut self, shard: &mut Shard, credentials: Credentials<'_>) -> Result<Caller, &'static str> {
         let users = self.shared.users();
         if !users.are_asked() {
-            return Err("ERR AUTH called without any password configured. Are you sure your configuration is correct?");
+            // The default user has no password then, so any is right, and there is nobody else.
+            return match credentials.user {
+                Some(user) if user == DEFAULT.as_bytes() => Ok(None),
+                Some(_) => Err(WRONG),
+                None => Err(NO_PASSWORD),
+            };
         }
         let from = (self.shared.clocks.monotonic_us(), self.address.ip());
         match users.let_in(&self.shared.guard, from, credentials.user, credentials.password.0) {
-            Ok(caller) => {
-                (self.authenticated, self.rights) = (true, caller);
-                return Ok(());
-            }
+            Ok(caller) => return Ok(caller),
             Err(Closed::Later) => {
                 self.wrong_passwords += 1;
                 return Err("WRONGPASS too many wrong passwords came from this address; none is looked at for a while");
@@ -43,7 +51,7 @@ impl State {
         }
         shard.counters.wrong_passwords += 1;
         self.wrong_passwords += 1;
-        Err("WRONGPASS invalid username-password pair or user is disabled.")
+        Err(WRONG)
     }
 
     pub(super) fn refuse_password(&mut self, shard: &mut Shard, out: &mut Output, message: &str) -> Flow {
@@ -52,25 +60,30 @@ impl State {
     }
 
     pub(super) fn hello(&mut self, shard: &mut Shard, now: Now, hello: Hello<'_>, out: &mut Output) -> Flow {
-        let before = self.authenticated;
-        if let Some(credentials) = hello.credentials
-            && let Err(message) = self.authenticate(shard, credentials)
-        {
-            return self.refuse_password(shard, out, message);
-        }
-        if !self.authenticated {
+        let caller = match hello.credentials.map(|credentials| self.identify(shard, credentials)).transpose() {
+            Ok(caller) => caller,
+            Err(message) => return self.refuse_password(shard, out, message),
+        };
+        if caller.is_none() && !self.authenticated {
             return self.error(shard, out, "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time");
+        }
+        let named = match hello.name.map(|name| self.read_name(now, name).map(|asked| (name, asked))).transpose() {
+            Ok(named) => named,
+            Err(why) => return self.error(shard, out, &why),
+        };
+        // All of it, or nothing: what can be refused has been looked at.
+        let flow = if caller.is_some() { Flow::Authenticated } else { Flow::Done };
+        if let Some(caller) = caller {
+            (self.authenticated, self.rights) = (true, caller);
         }
         self.version = hello.version.unwrap_or(self.version);
         // Nothing can be pushed in RESP2.
         self.listening = self.listening.take().filter(|_| self.version == RespVersion::Three);
-        if let Some(name) = hello.name
-            && let Err(why) = self.set_name(now, name)
-        {
-            return self.error(shard, out, &why);
+        if let Some((name, asked)) = named {
+            self.set_name(now, name, asked);
         }
         info::hello(self.id, &mut out.writer(self.version));
-        if before { Flow::Done } else { Flow::Authenticated }
+        flow
     }
 
     pub(super) fn acl(&mut self, shard: &mut Shard, acl: AclCommand<'_>, out: &mut Output) -> Flow {
@@ -115,8 +128,11 @@ impl State {
         let mut writer = out.writer(self.version);
         match command {
             ClientCommand::Id => writer.integer(self.id as i64),
-            ClientCommand::SetName(name) => match self.set_name(now, name) {
-                Ok(()) => out.writer(self.version).ok(),
+            ClientCommand::SetName(name) => match self.read_name(now, name) {
+                Ok(asked) => {
+                    self.set_name(now, name, asked);
+                    out.writer(self.version).ok();
+                }
                 Err(why) => return self.error(shard, out, &why),
             },
             ClientCommand::GetName => writer.bulk_or_null(Some(self.name.as_slice()).filter(|name| !name.is_empty())),

@@ -3,18 +3,23 @@
 use super::{Flow, State};
 use crate::connection::output::Output;
 use crate::connection::slow::{self, Part};
-use crate::memory::Arriving;
+use crate::memory::{Arriving, Memory};
 use crate::shard::Shard;
 use rheostat_core::ids::{KeyspaceId, Now};
 use rheostat_core::operation::{Action, Change, Guard, MOST_ACTIONS, Operation};
 use rheostat_core::replica::CANNOT_DECIDE;
-use rheostat_core::version::{Item, Key};
+use rheostat_core::version::{Item, Key, VersionId};
 use rheostat_resp::{Arguments, Command, CommandError, Kept, Render, resolve};
+use rheostat_storage::MAX_KEY_BYTES;
 use smallvec::smallvec;
 use std::cell::RefCell;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
+const NO_ROOM: &str = "BUSY other large transactions are kept, and there is no room in memory for one more (limits.memory_bytes)";
 
 /// What MULTI and WATCH have begun.
 #[derive(Default)]
@@ -22,8 +27,12 @@ pub(super) struct Multi {
     /// The requests since MULTI, if there was one.
     queue: Option<Queue>,
     /// The watched keys, each with the version that was seen, and their keyspace.
-    watched: Vec<Guard>,
+    watched: BTreeMap<Key, Option<VersionId>>,
     keyspace: KeyspaceId,
+    /// Bytes of memory that the watched keys take.
+    watched_bytes: usize,
+    /// Room in memory for all that is kept, if it is large, and since when.
+    room: Option<(Arriving, u64)>,
 }
 
 #[derive(Default)]
@@ -33,12 +42,20 @@ struct Queue {
     actions: usize,
     /// A request was refused, so nothing will be made.
     is_broken: bool,
-    /// Room for them in memory, if they are large, and since when.
-    room: Option<(Arriving, u64)>,
 }
 
-/// Requests that take more have room reserved for them.
+/// What takes more has room reserved for it.
 const SMALL_BYTES: usize = 64 << 10;
+
+/// Bytes of memory that a watched key takes: its own, its version, and the two counts of who holds it.
+fn watched_bytes(key: &[u8]) -> usize {
+    key.len() + size_of::<Guard>() + 2 * size_of::<usize>()
+}
+
+/// The error of what is more than a transaction may be.
+fn too_large(most_bytes: usize) -> String {
+    format!("ERR a transaction has at most {most_bytes} bytes, with the keys that it watches, as one request has (limits.max_request_bytes)")
+}
 
 impl Multi {
     /// Whether requests are kept.
@@ -46,19 +63,63 @@ impl Multi {
         self.queue.is_some()
     }
 
-    /// Since when requests have taken room that others wait for, and how much.
+    /// Since when requests and watched keys have taken room that others wait for, and how much.
     pub(super) fn queued(&self) -> Option<(u64, u64)> {
-        let (_, since_us) = self.queue.as_ref()?.room.as_ref()?;
-        Some((*since_us, self.queue.as_ref()?.requests.cost() as u64))
+        let (_, since_us) = self.room.as_ref()?;
+        Some((*since_us, self.bytes() as u64))
+    }
+
+    /// Bytes of memory that everything takes.
+    fn bytes(&self) -> usize {
+        self.watched_bytes + self.queue.as_ref().map_or(0, |queue| queue.requests.cost())
     }
 
     pub(super) fn watch(&mut self, keyspace: KeyspaceId, seen: Vec<Guard>) {
         self.keyspace = keyspace;
-        for guard in seen {
+        for Guard { key, version } in seen {
+            let bytes = watched_bytes(&key);
             // What was seen first counts.
-            if !self.watched.iter().any(|known| known.key == guard.key) {
-                self.watched.push(guard);
+            if let Entry::Vacant(place) = self.watched.entry(key) {
+                place.insert(version);
+                self.watched_bytes += bytes;
             }
+        }
+    }
+
+    /// Takes room for `bytes` in all, if that is much. Errors: there is none; the error reply.
+    fn take_room(&mut self, budget: &Memory, now: Now, bytes: usize) -> Result<(), &'static str> {
+        if bytes <= SMALL_BYTES || self.room.as_ref().is_some_and(|(room, _)| room.bytes >= bytes) {
+            return Ok(());
+        }
+        let since_us = self.room.as_ref().map_or(now.monotonic_us, |(_, since_us)| *since_us);
+        if self.is_open() {
+            // Given back first, as of a request that arrives: if there is no more, nothing of the transaction stays. What is watched stays after a WATCH that is refused.
+            self.room = None;
+        }
+        let room = budget.take_queued(bytes.next_multiple_of(SMALL_BYTES)).ok_or(NO_ROOM)?;
+        self.room = Some((room, since_us));
+        Ok(())
+    }
+
+    /// Takes room for `keys`, which are not watched yet. Errors: they are too many or too long, or there is none; the error reply.
+    fn may_watch(&mut self, keys: &BTreeSet<&[u8]>, most_bytes: usize, budget: &Memory, now: Now) -> Result<(), String> {
+        if let Some(key) = keys.iter().find(|key| key.len() > MAX_KEY_BYTES) {
+            return Err(format!("ERR a key of {} bytes; at most {MAX_KEY_BYTES} are stored", key.len()));
+        }
+        if self.watched.len() + keys.len() > MOST_ACTIONS {
+            return Err(format!("ERR at most {MOST_ACTIONS} keys can be watched"));
+        }
+        let bytes = self.bytes() + keys.iter().map(|key| watched_bytes(key)).sum::<usize>();
+        if bytes > most_bytes {
+            return Err(too_large(most_bytes));
+        }
+        self.take_room(budget, now, bytes).map_err(str::to_owned)
+    }
+
+    /// Gives back the room that is not needed.
+    pub(super) fn give_back(&mut self) {
+        if self.bytes() <= SMALL_BYTES {
+            self.room = None;
         }
     }
 }
@@ -123,32 +184,27 @@ impl State {
 
     /// Nothing of the open transaction will be made; if there is none, one is opened, so that nothing of what follows is made either.
     pub(super) fn break_multi(&mut self) {
-        let queue = self.multi.get_or_insert_default().queue.get_or_insert_default();
-        *queue = Queue { is_broken: true, ..Queue::default() };
+        // Nor do the watched keys matter any more.
+        **self.multi.get_or_insert_default() = Multi { queue: Some(Queue { is_broken: true, ..Queue::default() }), ..Multi::default() };
     }
 
     /// Keeps a request that is `actions` commands on single keys. Errors: there are too many, or there is no room for them.
     fn keep(&mut self, now: Now, request: Arguments<'_>, actions: usize) -> Result<(), String> {
         let most_bytes = self.shared.config.limits.max_request_bytes;
-        let Some(queue) = self.multi.as_mut().and_then(|multi| multi.queue.as_mut()).filter(|queue| !queue.is_broken) else { return Ok(()) };
+        let Some(multi) = self.multi.as_mut() else { return Ok(()) };
+        let bytes = multi.bytes() + request.cost();
+        let Some(queue) = multi.queue.as_ref().filter(|queue| !queue.is_broken) else { return Ok(()) };
         if queue.actions + actions > MOST_ACTIONS || queue.requests.len() >= MOST_ACTIONS {
             return Err(format!("ERR a transaction has at most {MOST_ACTIONS} commands"));
         }
-        if queue.requests.cost() + request.cost() > most_bytes {
-            return Err(format!("ERR a transaction has at most {most_bytes} bytes, as one request has (limits.max_request_bytes)"));
+        if bytes > most_bytes {
+            return Err(too_large(most_bytes));
         }
-        let bytes = queue.requests.cost() + request.cost();
-        if bytes > SMALL_BYTES && queue.room.as_ref().is_none_or(|(room, _)| room.bytes < bytes) {
-            // What it has is given back first, as of a request that arrives.
-            let since_us = queue.room.take().map_or(now.monotonic_us, |(_, since_us)| since_us);
-            let room = self.shared.budget.take_queued(bytes.next_multiple_of(SMALL_BYTES));
-            queue.room = Some((
-                room.ok_or("BUSY other large transactions are kept, and there is no room in memory for one more (limits.memory_bytes)")?,
-                since_us,
-            ));
+        multi.take_room(&self.shared.budget, now, bytes)?;
+        if let Some(queue) = &mut multi.queue {
+            queue.actions += actions;
+            queue.requests.push(request);
         }
-        queue.actions += actions;
-        queue.requests.push(request);
         Ok(())
     }
 
@@ -237,15 +293,21 @@ impl State {
             let why = self.cannot_decide();
             return self.error(shard, out, &why);
         }
-        let watched = self.multi.as_ref().map_or(&[][..], |multi| &multi.watched);
-        if !watched.is_empty() && self.multi.as_ref().is_some_and(|multi| multi.keyspace != self.keyspace) {
+        let multi = self.multi.get_or_insert_default();
+        if !multi.watched.is_empty() && multi.keyspace != self.keyspace {
             return self.error(shard, out, "ERR keys of another keyspace are watched; UNWATCH them first");
         }
-        if watched.len() + keys.len() > MOST_ACTIONS {
-            return self.error(shard, out, &format!("ERR at most {MOST_ACTIONS} keys can be watched"));
+        // What was seen first counts, so what is watched already is not read again.
+        let keys: BTreeSet<&[u8]> = keys.iter().filter(|key| !multi.watched.contains_key(*key)).collect();
+        let Some(first) = keys.first() else {
+            out.writer(self.version).ok();
+            return Flow::Done;
+        };
+        if let Err(why) = multi.may_watch(&keys, self.shared.config.limits.max_request_bytes, &self.shared.budget, now) {
+            return self.error(shard, out, &why);
         }
-        let keys: Vec<Key> = keys.iter().map(Key::from).collect();
-        let partition = self.shared.topology.partition_of(&keys[0]);
+        let partition = self.shared.topology.partition_of(first);
+        let keys: Vec<Key> = keys.into_iter().map(Key::from).collect();
         let session = self.take_session(self.keyspace);
         Flow::Slow(slow::watch(self.context(now), self.access(handle), session, partition, keys))
     }
@@ -253,7 +315,7 @@ impl State {
     /// EXEC.
     pub(super) fn exec(&mut self, shard: &mut Shard, handle: &Rc<RefCell<Shard>>, now: Now, out: &mut Output) -> Flow {
         let Some(multi) = self.multi.take_if(|multi| multi.is_open()) else { return self.error(shard, out, "ERR EXEC without MULTI") };
-        let Multi { queue, watched, keyspace } = *multi;
+        let Multi { queue, watched, keyspace, .. } = *multi;
         let queue = queue.unwrap_or_default();
         if queue.is_broken {
             return self.error(shard, out, ABORTED);
@@ -263,15 +325,18 @@ impl State {
         }
         let mut plan = Plan::default();
         for request in queue.requests.iter() {
-            let planned = resolve(None, request)
-                .and_then(|entry| self.read_request(now, entry, request))
-                .map_err(|error| error.to_string())
-                .and_then(|command| self.plan(command, &mut plan));
-            if planned.is_err() {
+            let read = resolve(None, request).and_then(|entry| Ok((entry, self.read_request(now, entry, request)?)));
+            let Ok((entry, command)) = read else { return self.error(shard, out, ABORTED) };
+            // Its user may have been given less since it was kept.
+            if let Err(denied) = self.allow(entry, request, &command) {
+                return self.error(shard, out, &denied.to_string());
+            }
+            if self.plan(command, &mut plan).is_err() {
                 return self.error(shard, out, ABORTED);
             }
         }
-        let mut partitions = plan.actions.iter().map(Action::key).chain(watched.iter().map(|guard| &guard.key));
+        let guards: Vec<Guard> = watched.into_iter().map(|(key, version)| Guard { key, version }).collect();
+        let mut partitions = plan.actions.iter().map(Action::key).chain(guards.iter().map(|guard| &guard.key));
         let partition = partitions.next().map(|key| self.shared.topology.partition_of(key));
         if partitions.any(|key| Some(self.shared.topology.partition_of(key)) != partition) {
             return self.error(
@@ -280,9 +345,17 @@ impl State {
                 "CROSSSLOT the keys of a transaction must lie in one partition: give them one {tag}, or send the commands without MULTI; nothing was done",
             );
         }
+        let watches = !guards.is_empty();
+        let operation = Operation::Transact { actions: plan.actions, guards, dial: self.dial };
+        // Its answer would tell of the watched keys.
+        if watches
+            && let Some(rights) = &self.rights
+            && let Err(denied) = rights.allow_operation(self.keyspace, &operation)
+        {
+            return self.error(shard, out, &format!("NOPERM {denied}"));
+        }
         let (served, session) = (self.service_level().cloned(), self.take_session(self.keyspace));
         let access = self.access(handle);
-        let operation = Operation::Transact { actions: plan.actions, guards: watched, dial: self.dial };
         Flow::Slow(slow::transact(self.context(now), access, session, (partition, operation), plan.parts, served))
     }
 }
