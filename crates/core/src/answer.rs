@@ -22,6 +22,11 @@ impl Read {
         let expires_ms = if value.is_some() { version.expires_ms } else { 0 };
         Read { value, version: Some(version.id), expires_ms }
     }
+
+    /// The version, if it has a value. What is deleted or has expired is the same as what is not there: servers forget it at different times, and must decide alike.
+    pub fn present(&self) -> Option<VersionId> {
+        self.version.filter(|_| self.value.is_some())
+    }
 }
 
 /// How good an answer is.

@@ -299,7 +299,7 @@ impl Counting {
             }
             Some(items) => {
                 adding.tries += 1;
-                let guards = adding.keys.iter().cloned().zip(reads).map(|(key, read)| Guard { key, version: read.version });
+                let guards = adding.keys.iter().cloned().zip(reads).map(|(key, read)| Guard { key, version: read.present() });
                 Operation::PutIf { items, guards: guards.collect(), dial }
             }
         };

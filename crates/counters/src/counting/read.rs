@@ -419,7 +419,7 @@ impl Counting {
         let item = Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: read.expires_ms };
         let items = smallvec![item];
         let operation = match self.is_grouped() {
-            true => Operation::PutIf { items, guards: vec![Guard { key: key.clone(), version: read.version }], dial },
+            true => Operation::PutIf { items, guards: vec![Guard { key: key.clone(), version: read.present() }], dial },
             false => Operation::Put { items, dial },
         };
         Some(self.inner.execute(now, operation, session, &mut self.box_))

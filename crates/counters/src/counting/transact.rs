@@ -468,7 +468,7 @@ impl Counting {
         session: &mut Session,
     ) -> Execution {
         let known: BTreeMap<Key, Read> = transaction.keys.iter().cloned().zip(reads).collect();
-        let version = |key: &Key| known.get(key).and_then(|read| read.version);
+        let version = |key: &Key| known.get(key).and_then(Read::present);
         let met = transaction.guards.iter().all(|guard| version(&guard.key) == guard.version);
         let counters = known.values().any(is_counter);
         let outcome = match met {

@@ -82,6 +82,7 @@ impl<W: Scope> Replicated<W> {
             let heard = self.group.voter_heard_us(seat(here.dc, *replica));
             // Who is given pages of the state ships nothing.
             let is_restored = self.group.snapshots.keys().any(|member| seat_of(*member) == seat(here.dc, *replica));
+            let is_restored = is_restored && !self.planted.is("snapshot-shipped-as-it-came");
             *replica != here.replica && !is_restored && heard.is_some_and(|at| now_us < at + self.election_us())
         };
         let shipper = (0..self.place.replicas).rev().find(lately).unwrap_or(here.replica);

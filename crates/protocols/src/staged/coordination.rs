@@ -232,10 +232,10 @@ impl Staged {
     }
 
     /// A ballot that no attempt of this server has had: answers name it and nothing else, not even the instance. What was promised does not tell: the server does not join its own attempt where the cutoff is
-    /// beyond its clock's limit. Nor does the disk: a process may end before its own promise is there, and be answered after the next one has begun; so each counts from somewhere else.
+    /// beyond its clock's limit. Nor does the disk: a process may end before its own promise is there, and be answered after the next one has begun; so each counts from somewhere else, above what it knows.
     fn next_ballot<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) -> Ballot {
         if self.counted == 0 {
-            self.counted = step.random.below(APART);
+            self.counted = self.saved.promised.round + step.random.below(APART);
         }
         self.counted = self.counted.max(self.saved.promised.round) + 1;
         Ballot { round: self.counted, by: self.place.dc() }

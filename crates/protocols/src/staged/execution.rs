@@ -130,7 +130,7 @@ impl Staged {
                     return (items, None);
                 }
                 let met: Vec<Read> = guards.iter().map(|guard| read_of(step.store.latest(&guard.key, |_| true), now_ms).0).collect();
-                let holds = guards.iter().zip(&met).all(|(guard, met)| guard.version == met.version);
+                let holds = guards.iter().zip(&met).all(|(guard, met)| guard.version == met.present());
                 if holds || self.planted.is("counter-guard-taken-as-met") {
                     return (items, Some(Reply::Put(id)));
                 }

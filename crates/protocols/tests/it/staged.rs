@@ -6,7 +6,7 @@ use rheostat_core::answer::Quality;
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{OpId, Place, ServerId};
-use rheostat_core::operation::{Change, Expiry, Operation, SetCondition, TestWrite};
+use rheostat_core::operation::{Change, Expiry, Guard, Operation, SetCondition, TestWrite};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::session::Session;
@@ -191,6 +191,29 @@ fn what_has_expired_by_the_clock_here_alone_stays() {
         assert!((now_ms - 200..=now_ms).contains(&at(now_ms + 3_600_000)), "an hour ahead: {} at {now_ms}", at(now_ms + 3_600_000));
         assert_eq!(at(now_ms - 3_600_000), now_ms - 3_600_000, "an hour behind");
     });
+}
+
+/// A deletion is forgotten by one server and not by the others. A write on the condition that there is nothing is made by all of them, or by none.
+#[test]
+fn a_guard_takes_a_deletion_for_nothing() {
+    let mut desk = desk("");
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    let apart = |from: ServerId, to: ServerId| from.dc.0 + to.dc.0 != 2 || from.dc == to.dc;
+    assert!(matches!(anew(&mut desk, 0, put(&x, "old", Dial::default()), everything), Outcome::Written(_)));
+    desk.pass(300, everything);
+    let delete = Operation::Change { key: x.clone(), change: Change::Delete, dial: Dial::default() };
+    assert!(matches!(anew(&mut desk, 1, delete, apart), Outcome::Changed { version: Some(_), .. }));
+    desk.pass(2_000, apart);
+    let left = |desk: &Desk, dc: u8| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions;
+    assert_eq!([0, 1, 2].map(|dc| left(&desk, dc)), [1, 0, 1], "who hears both others has forgotten it");
+    let item = Item { key: y.clone(), value: Some(b"made"[..].into()), expires_ms: 0 };
+    let guarded =
+        Operation::PutIf { items: [item].into_iter().collect(), guards: vec![Guard { key: x.clone(), version: None }], dial: Dial::default() };
+    assert!(matches!(anew(&mut desk, 0, guarded, apart), Outcome::Written(_)));
+    desk.pass(3_000, everything);
+    for dc in 0..3 {
+        assert_eq!(found(anew(&mut desk, dc, get(&y, Dial::at(Level::Eventual)), nothing)).0.as_deref(), Some("made"), "in data center {dc}");
+    }
 }
 
 /// A server that was away for longer than batches are kept gets the state, deletions included.

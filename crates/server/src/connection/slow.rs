@@ -416,7 +416,7 @@ pub(super) fn watch(context: Context, access: ShardAccess, session: Session, par
         let (outcome, session) = access.start(context.keyspace, partition, session, operation).finish().await;
         match outcome {
             Outcome::Many(reads, _) if reads.len() == keys.len() => {
-                let seen = keys.into_iter().zip(reads).map(|(key, read)| Guard { key, version: read.version }).collect();
+                let seen = keys.into_iter().zip(reads).map(|(key, read)| Guard { key, version: read.present() }).collect();
                 let done = context.done(Some(session), access.waits(), |writer| writer.ok());
                 SlowDone { watched: Some((context.keyspace, seen)), ..done }
             }

@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn a_rhythm_of_clients_does_not_decide_which_are_looked_at() {
         let mut hot = Hot::new(1, 0);
-        // As drawn at random, one run of some hundreds has a key far from its share.
+        // Drawn anew in each run, a key was far from its share once.
         hot.random = Random::new(7);
         let keys: Vec<Operation> = (0..64).map(|number| get(&format!("key{number}"))).collect();
         for turn in 0..200_000 {

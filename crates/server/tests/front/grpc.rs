@@ -129,7 +129,7 @@ async fn a_token_that_does_not_belong_is_refused_with_the_reason() {
     let ours = token(&client, "default").await;
     let altered = format!("{}0", &ours[..ours.len() - 1]);
     let altered = if altered == ours { format!("{}1", &ours[..ours.len() - 1]) } else { altered };
-    let long = "rheo-".to_string() + &"0".repeat(100_000);
+    let long = "rheo-".to_string() + &"0".repeat(1_100_000);
     let cases = [
         (token(&other, "default").await, "another cluster"),
         (token(&client, "eventual").await, "keyspace 1"),

@@ -190,13 +190,15 @@ impl Log {
         self.flushing = true;
         let prepared = self.write_through().and_then(|()| {
             let (file, position) = (self.file.clone(), Position(self.written));
+            let mut next = None;
             if self.written - self.base() >= self.options.segment_bytes {
                 let rolled = self.roll();
                 self.failure.watch(rolled)?;
+                next = Some(self.file.clone());
             }
-            Ok((file, position))
+            Ok((file, next, position))
         });
-        let (file, position) = match prepared {
+        let (file, next, position) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return Some(FlushJob(Box::new(move || Err(error)))),
         };
@@ -208,6 +210,8 @@ impl Log {
             let flush = || {
                 options.ask(IoOperation::Sync)?;
                 file.sync_data()?;
+                // It gets its name when this is done, and with the name its header must be there.
+                next.as_deref().map_or(Ok(()), File::sync_data)?;
                 directory.as_deref().map_or(Ok(()), sync_directory)?;
                 if let Some(mark) = mark {
                     // What the log holds does not depend on it: an older mark stays true.

@@ -106,6 +106,12 @@ pub(super) fn open_log(
         }
         bytes.clear();
         File::open(&candidate.path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(OpenError::io("read", &candidate.path))?;
+        // Earlier versions of this software named a segment before its header was on disk.
+        if bytes.len() < SEGMENT_HEADER && number > 0 && number + 1 == count && candidate.base == end && flushed <= end {
+            notes.push(format!("{}: begun when the power failed, and deleted", candidate.path.display()));
+            fs::remove_file(&candidate.path).map_err(OpenError::io("delete", &candidate.path))?;
+            break;
+        }
         read_header(&candidate, &bytes, store)?;
         end = read_segment(&mut log, &candidate, &bytes, number + 1 == count, flushed, notes, &mut replay)?;
     }
@@ -114,6 +120,7 @@ pub(super) fn open_log(
         match read_header(&candidate, &bytes, store) {
             Ok(()) if candidate.base == end && !log.segments.is_empty() => {
                 flush_again(&log, known, end)?;
+                File::open(&candidate.path).and_then(|file| file.sync_all()).map_err(OpenError::io("flush", &candidate.path))?;
                 let path = segment_path(directory, candidate.base);
                 fs::rename(&candidate.path, &path).map_err(OpenError::io("rename", &candidate.path))?;
                 let candidate = Candidate { path, ..candidate };

@@ -365,6 +365,18 @@ fn a_segment_begun_when_the_power_failed() {
     }
     let flushed = job.run().expect("flushes");
     store.end_flush(flushed);
+    // It has its name now; earlier versions gave it that before its header was on disk.
+    for length in [0, 10, 31] {
+        let image = directory();
+        copy(live.path(), image.path());
+        let next = segments(image.path())[1].clone();
+        assert!(next.extension().is_some_and(|extension| extension == "log"), "{next:?}");
+        fs::OpenOptions::new().write(true).open(&next).and_then(|file| file.set_len(length)).expect("cuts");
+        let (mut torn, recovered) = open(image.path(), &options);
+        assert_eq!(check_prefix(&mut torn, &recovered), 5, "a segment with a name was cut at byte {length}");
+        write(&mut torn, 6);
+        flush(&mut torn);
+    }
     flush(&mut store);
     drop(store);
     let (mut store, recovered) = open(live.path(), &options);
