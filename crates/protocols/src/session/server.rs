@@ -70,7 +70,6 @@ impl Scope for InDataCenter {
         "reply-before-commit",
         "change-without-its-past",
         "shipper-ahead-of-the-store",
-        "snapshot-shipped-as-it-came",
         "snapshot-without-deletions",
         "tombstones-collected-under-pages",
         "leader-clock-behind-the-log",

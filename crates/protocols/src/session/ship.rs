@@ -82,7 +82,6 @@ impl<W: Scope> Replicated<W> {
             let heard = self.group.voter_heard_us(seat(here.dc, *replica));
             // Who is given pages of the state ships nothing.
             let is_restored = self.group.snapshots.keys().any(|member| seat_of(*member) == seat(here.dc, *replica));
-            let is_restored = is_restored && !self.planted.is("snapshot-shipped-as-it-came");
             *replica != here.replica && !is_restored && heard.is_some_and(|at| now_us < at + self.election_us())
         };
         let shipper = (0..self.place.replicas).rev().find(lately).unwrap_or(here.replica);
@@ -158,11 +157,7 @@ impl<W: Scope> Replicated<W> {
         // What this member has buried is known to be deleted wherever it was.
         updates.retain(|update| update.meta != BURIED);
         if self.gap(&self.in_store).is_some() {
-            if !self.planted.is("snapshot-shipped-as-it-came") {
-                return None;
-            }
-            let through = last?;
-            return Some((through, updates, TimestampVector::new()));
+            return None;
         }
         let through = if all { self.stable.get(here) } else { last? };
         (through > after).then(|| (through, updates, self.stable.clone()))

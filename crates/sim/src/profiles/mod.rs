@@ -58,13 +58,7 @@ pub const ALL: &[Profile] = &[
         about: "short logs, and members of groups that are away for long",
         option: Some(("keep_entries", Setting::Number(4))),
         dress: away,
-        bugs: &[
-            "snapshot-shipped-as-it-came",
-            "snapshot-without-deletions",
-            "tombstones-collected-under-pages",
-            "leader-clock-behind-the-log",
-            "batches-forgotten-too-early",
-        ],
+        bugs: &["snapshot-without-deletions", "tombstones-collected-under-pages", "leader-clock-behind-the-log", "batches-forgotten-too-early"],
     },
     Profile {
         name: "alone",
