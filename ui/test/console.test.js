@@ -156,7 +156,7 @@ test('who presses a button while the page is drawn anew has clicked it', async (
   const mouse = [() => page.mouse.down(), () => page.mouse.up()];
   const space = [() => page.keyboard.down('Space'), () => page.keyboard.up('Space')];
   const press = (word, [down, up]) => until(`${word} is pressed`, async () => {
-    await button(word).scrollIntoViewIfNeeded();
+    // It scrolls there, and begins again if the button is replaced meanwhile, as scrolling by itself does not.
     await button(word).hover();
     await button(word).focus();
     await down();
