@@ -32,7 +32,7 @@ impl<M> Portion<M> {
     }
 }
 
-/// Portions, the newest last.
+/// The portions that are kept.
 pub(super) struct Portions<M> {
     kept: Vec<Portion<M>>,
     /// When, on the monotonic clock, keys were last gone through.
