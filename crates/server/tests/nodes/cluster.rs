@@ -1,8 +1,9 @@
 //! Clusters of nodes in this process.
 
 use crate::client::{Client, eventually};
-use rheostat_server::config::{Delay, DurabilityConfig, KeyspaceConfig, Member, OnViolation};
+use rheostat_server::config::{Delay, DurabilityConfig, KeyspaceConfig, Listen, Member, OnViolation};
 use rheostat_server::{Listeners, Node, NodeConfig};
+use socket2::{Domain, Socket, Type};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -47,6 +48,24 @@ pub async fn start_single(config: NodeConfig) -> (Node, Client) {
     (node, client)
 }
 
+/// What keeps ports for a node as long as it lives, also while the node is down: sockets that are bound to them and do not listen. The system gives such a port to no connection and
+/// to no other listener.
+pub type Held = Vec<Socket>;
+
+/// Holds a port of the system's choice for each address in `listen` that leaves it open.
+fn hold_ports(listen: &mut Listen) -> Held {
+    let addresses = [&mut listen.resp, &mut listen.grpc, &mut listen.admin, &mut listen.peer];
+    let open = addresses.into_iter().flatten().filter(|address| address.port() == 0);
+    open.map(|address| {
+        let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&(*address).into()).unwrap();
+        *address = socket.local_addr().unwrap().as_socket().unwrap();
+        socket
+    })
+    .collect()
+}
+
 /// What a cluster is made of.
 pub struct Plan {
     pub data_centers: Vec<&'static str>,
@@ -63,8 +82,8 @@ impl Plan {
         Plan { data_centers: vec!["a", "b", "c"], partitions, owners: vec![(0..partitions).collect()], one_way_ms: 0.0, change: |_| {} }
     }
 
-    /// The configurations, and the sockets that the nodes listen at.
-    pub fn build(&self, folder: Option<&Path>) -> Vec<(NodeConfig, Listeners)> {
+    /// The configurations, the sockets that the nodes listen at, and what keeps their ports for them.
+    pub fn build(&self, folder: Option<&Path>) -> Vec<(NodeConfig, Listeners, Held)> {
         let mut members = Vec::new();
         let mut built = Vec::new();
         for dc in &self.data_centers {
@@ -90,9 +109,10 @@ impl Plan {
                     });
                 }
                 (self.change)(&mut config);
+                let held = hold_ports(&mut config.listen);
                 let listeners = Listeners::bind(&config.listen).unwrap();
                 let address = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-                let bound = listeners.addresses();
+                let bound = &config.listen;
                 members.push(Member {
                     name,
                     data_center: dc.to_string(),
@@ -103,24 +123,28 @@ impl Plan {
                     partitions: Some(partitions.clone()),
                     added: false,
                 });
-                config.listen = bound;
-                built.push((config, listeners));
+                built.push((config, listeners, held));
             }
         }
-        for (config, _) in &mut built {
+        for (config, ..) in &mut built {
             config.members = members.clone();
         }
         built
     }
 
     pub async fn start(&self, folder: Option<&Path>) -> Cluster {
-        let mut nodes = Vec::new();
-        let mut configs = Vec::new();
-        for (config, listeners) in self.build(folder) {
-            configs.push(config.clone());
-            nodes.push(Some(Node::start_with(config, listeners).await.unwrap()));
+        self.start_as(folder, |_| {}).await
+    }
+
+    /// As [`Plan::start`], with `change` made to every configuration when all are known.
+    pub async fn start_as(&self, folder: Option<&Path>, change: impl Fn(&mut NodeConfig)) -> Cluster {
+        let mut cluster = Cluster { nodes: Vec::new(), configs: Vec::new(), _held: Vec::new() };
+        for (mut config, listeners, held) in self.build(folder) {
+            change(&mut config);
+            cluster.configs.push(config.clone());
+            cluster.nodes.push(Some(Node::start_with(config, listeners).await.unwrap()));
+            cluster._held.push(held);
         }
-        let cluster = Cluster { nodes, configs };
         cluster.connected().await;
         cluster
     }
@@ -129,6 +153,7 @@ impl Plan {
 pub struct Cluster {
     pub nodes: Vec<Option<Node>>,
     pub configs: Vec<NodeConfig>,
+    _held: Vec<Held>,
 }
 
 impl Cluster {

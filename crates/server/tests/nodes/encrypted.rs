@@ -33,7 +33,7 @@ fn certificates(folder: &Path, name: &str) -> TlsFiles {
 
 async fn start(plan: &Plan, change: impl Fn(&mut NodeConfig)) -> (Vec<NodeConfig>, Vec<Node>) {
     let (mut configs, mut nodes) = (Vec::new(), Vec::new());
-    for (mut config, listeners) in plan.build(None) {
+    for (mut config, listeners, _) in plan.build(None) {
         change(&mut config);
         configs.push(config.clone());
         nodes.push(Node::start_with(config, listeners).await.unwrap());

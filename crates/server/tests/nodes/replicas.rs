@@ -153,7 +153,7 @@ async fn nodes_that_place_replicas_differently_say_why() {
         let mut built = plan().build(None);
         change(&mut built[2].0);
         let mut nodes = Vec::new();
-        for (config, listeners) in built {
+        for (config, listeners, _) in built {
             nodes.push(Node::start_with(config, listeners).await.unwrap());
         }
         eventually("the odd one is refused", async || {

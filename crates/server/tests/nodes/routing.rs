@@ -221,7 +221,7 @@ async fn nodes_that_do_not_belong_together_say_why() {
         let mut built = plan().build(None);
         change(&mut built[3].0);
         let mut nodes = Vec::new();
-        for (config, listeners) in built {
+        for (config, listeners, _) in built {
             nodes.push(rheostat_server::Node::start_with(config, listeners).await.unwrap());
         }
         eventually("the odd one is refused", async || {
@@ -280,13 +280,13 @@ async fn silent(deadline: Duration) -> (Vec<Node>, Front, Client, String) {
     let change: fn(&mut NodeConfig) = |config| config.listen.grpc = any_port();
     let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1]], one_way_ms: 0.0, change };
     let mut built = plan.build(None);
-    let addresses: Vec<SocketAddr> = built.iter().map(|(config, _)| config.listen.grpc.unwrap()).collect();
+    let addresses: Vec<SocketAddr> = built.iter().map(|(config, ..)| config.listen.grpc.unwrap()).collect();
     let front = Front::of(addresses[1]).await;
-    for (config, _) in &mut built {
+    for (config, ..) in &mut built {
         config.members[1].grpc = Some(front.address.to_string());
     }
     let mut nodes = Vec::new();
-    for (config, listeners) in built {
+    for (config, listeners, _) in built {
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }
     let client = Client::connect_with(Options { deadline, ..Options::new([addresses[0].to_string()]) }).await.unwrap();
@@ -383,19 +383,19 @@ async fn clients_over_grpc_are_told_who_leads_and_ask_that_node() {
     };
     let plan = Plan { data_centers: vec!["a"], partitions: 1, owners: vec![vec![0], vec![], vec![]], one_way_ms: 0.0, change };
     let mut built = plan.build(Some(folder.path()));
-    let addresses: Vec<SocketAddr> = built.iter().map(|(config, _)| config.listen.grpc.unwrap()).collect();
+    let addresses: Vec<SocketAddr> = built.iter().map(|(config, ..)| config.listen.grpc.unwrap()).collect();
     let mut fronts = Vec::new();
     for address in &addresses {
         fronts.push(Front::of(*address).await);
         fronts[fronts.len() - 1].lets_through.send_replace(true);
     }
-    for (config, _) in &mut built {
+    for (config, ..) in &mut built {
         for (member, front) in config.members.iter_mut().zip(&fronts) {
             member.grpc = Some(front.address.to_string());
         }
     }
     let mut nodes = Vec::new();
-    for (config, listeners) in built {
+    for (config, listeners, _) in built {
         nodes.push(Node::start_with(config, listeners).await.unwrap());
     }
     let item = v1::Item { key: "k".into(), value: Some("v".into()), ..v1::Item::default() };

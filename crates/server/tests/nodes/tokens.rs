@@ -53,15 +53,7 @@ async fn with_key_file(folder: &Path, secrets: &[u8]) -> Cluster {
     let file = folder.join("token.key");
     let lines: String = secrets.iter().map(|secret| format!("{secret:02x}").repeat(32) + "\n").collect();
     std::fs::write(&file, lines).unwrap();
-    let (mut configs, mut nodes) = (Vec::new(), Vec::new());
-    for (mut config, listeners) in Plan::three(2).build(Some(folder)) {
-        config.security.token_key_file = Some(file.clone());
-        configs.push(config.clone());
-        nodes.push(Some(Node::start_with(config, listeners).await.unwrap()));
-    }
-    let cluster = Cluster { nodes, configs };
-    cluster.connected().await;
-    cluster
+    Plan::three(2).start_as(Some(folder), |config| config.security.token_key_file = Some(file.clone())).await
 }
 
 #[tokio::test]
