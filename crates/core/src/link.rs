@@ -295,12 +295,13 @@ impl LinkSender {
         self.acknowledged = Timestamp::ZERO;
     }
 
-    /// The receiver asks for everything after `received`.
+    /// The receiver asks for everything after `received`. What it has acknowledged beyond that it has lost.
     pub fn on_resume(&mut self, received: Timestamp, planted: Planted) {
         if planted.is("update-skipped-at-reconnect") && self.sent.is_some() {
             return;
         }
         self.sent = Some(received);
+        self.acknowledged = self.acknowledged.min(received);
         self.under_way.clear();
         self.bytes_under_way = 0;
     }

@@ -30,6 +30,11 @@ impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
         self.journal.refilled()
     }
 
+    /// Up to where something can have been deleted, or have expired, of which nothing is left here: it was collected since this server started, or left out of a part that it was sent.
+    pub fn forgotten(&self) -> Timestamp {
+        self.store.newest_gone().max(self.journal.needed())
+    }
+
     /// A timestamp for a new event here, greater than every timestamp handed out here and than `after`.
     pub fn tick_after(&mut self, after: Timestamp) -> Timestamp {
         self.clock.tick_after(self.now.physical_ms, after)

@@ -166,6 +166,9 @@ impl<M> Cut<M> for KeepAll {
     }
 }
 
+/// A value is kept for so long after its expiry by the clock here, in milliseconds: that can be ahead of others, by which it has not expired.
+pub const EXPIRED_KEPT_MS: u64 = 10_000;
+
 /// What is kept for its age, the same for every protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
@@ -183,10 +186,11 @@ pub struct History {
 impl History {
     /// At physical time `now_ms`, keeping what was the newest version at some time of the last `history_ms` milliseconds, and at the `checkpoints` before that.
     pub fn new(now_ms: u64, history_ms: u64, checkpoints: Checkpoints) -> History {
-        let expired_before_ms = now_ms.saturating_sub(history_ms);
+        let window_ms = now_ms.saturating_sub(history_ms);
         let checkpoints = if history_ms == 0 { Checkpoints::NONE } else { checkpoints };
         let oldest_ms = checkpoints.oldest_ms(now_ms, history_ms);
-        History { floor_ms: if history_ms == 0 { u64::MAX } else { expired_before_ms }, expired_before_ms, checkpoints, oldest_ms }
+        let floor_ms = if history_ms == 0 { u64::MAX } else { window_ms };
+        History { floor_ms, expired_before_ms: window_ms.saturating_sub(EXPIRED_KEPT_MS), checkpoints, oldest_ms }
     }
 
     /// Whether a checkpoint that is kept lies at or after `from` and before `to`.
@@ -314,6 +318,9 @@ pub trait Store<M>: Send {
     /// # Errors
     /// The disk's. Nothing may be appended after an error.
     fn trim(&mut self, key: &Key, trim: &Trim) -> std::io::Result<()>;
+
+    /// The greatest timestamp among the last versions of keys of which nothing was left when they were collected or trimmed, since the store was opened.
+    fn newest_gone(&self) -> Timestamp;
 
     /// From now on what is collected is remembered for [`Store::take_collected`], or no more.
     fn remember_collected(&mut self, remember: bool);

@@ -199,6 +199,21 @@ fn a_sender_stops_at_its_window_and_goes_on_when_acknowledged() {
     assert_eq!(sender.acknowledged(), at(9));
 }
 
+#[test]
+fn what_a_receiver_has_lost_it_has_not_acknowledged() {
+    let mut sender = LinkSender::default();
+    sender.on_resume(Timestamp::ZERO, Planted::NONE);
+    sender.sent(at(9), 1);
+    assert!(sender.on_acknowledge(at(7)));
+    // It has more than it has on disk.
+    sender.on_resume(at(8), Planted::NONE);
+    assert_eq!(sender.acknowledged(), at(7));
+    sender.on_resume(at(3), Planted::NONE);
+    assert_eq!(sender.acknowledged(), at(3), "its disk was lost, or is an older one");
+    assert!(sender.on_acknowledge(at(7)), "it is news again");
+    assert_eq!(sender.acknowledged(), at(7));
+}
+
 fn request(receiver: &mut LinkReceiver, now_us: u64, missing: Missing) -> Option<LinkFrame<()>> {
     receiver.request_due(now_us, missing)
 }

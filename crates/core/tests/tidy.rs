@@ -163,3 +163,11 @@ fn nothing_but_the_registry_names_a_protocol() {
     faults.extend(forbid(&["core", "storage", "stack", "checkers", "sim"], &names));
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
+
+/// What is compiled for users differs from what is tested in one place.
+#[test]
+fn one_file_of_the_server_asks_whether_it_has_cassandra() {
+    let asks: Vec<PathBuf> =
+        sources("server").into_iter().filter(|(_, text)| text.contains("feature = \"cassandra\"")).map(|(path, _)| path).collect();
+    assert!(asks.len() == 1 && asks[0].ends_with("driver.rs"), "{asks:?}");
+}

@@ -408,6 +408,10 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
         self.base.trim(key, trim)
     }
 
+    fn newest_gone(&self) -> Timestamp {
+        self.base.newest_gone()
+    }
+
     fn remember_collected(&mut self, _: bool) {}
 
     fn take_collected(&mut self) -> Vec<(Key, Trim)> {

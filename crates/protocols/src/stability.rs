@@ -193,7 +193,22 @@ pub(crate) fn listed(place: &Place, vector: &TimestampVector) -> Vec<Timestamp> 
 
 /// The vector that covers everything.
 pub(crate) fn everything(place: &Place) -> TimestampVector {
-    (0..place.data_centers).map(|index| (DcId(index), Timestamp::MAX)).collect()
+    up_to(place, Timestamp::MAX)
+}
+
+/// The vector that covers everything that was written up to `at`, and no more.
+pub(crate) fn up_to(place: &Place, at: Timestamp) -> TimestampVector {
+    (0..place.data_centers).map(|index| (DcId(index), at)).collect()
+}
+
+/// Up to where something can have been deleted, or have expired, of which nothing is left at the server whose tree this is: since its start, up to `gone` ([`rheostat_core::step::Step::forgotten`]); before, up to what
+/// was persisted then. Its clock, or the snapshot that it reads, is at `most`.
+pub(crate) fn forgotten(place: &Place, tree: &Tree<TimestampVector>, gone: Timestamp, most: Timestamp) -> Timestamp {
+    // What is deleted where there is no other data center is hidden nowhere.
+    if place.data_centers == 1 {
+        return Timestamp::ZERO;
+    }
+    oldest(place, &tree.restarted).max(gone).min(oldest(place, &tree.persisted)).min(most)
 }
 
 /// What is said of a session that waits for a data center: which, up to where, and up to where it is here.

@@ -73,6 +73,8 @@ pub(crate) struct Tree<A> {
     subtrees: BTreeMap<PartitionId, Share<A>>,
     /// The result that a restart will find; only what is below it may be collected.
     pub(crate) persisted: A,
+    /// What a restart has found of it.
+    pub(crate) restarted: A,
     /// No snapshot below this is or will be used in this data center.
     pub(crate) oldest_snapshot: A,
     /// Whether a version was stored since then.
@@ -95,6 +97,7 @@ impl<A: Aggregate> Tree<A> {
             children: children.map(|child| PartitionId(child as u16)).collect(),
             subtrees: BTreeMap::new(),
             persisted: A::default(),
+            restarted: A::default(),
             oldest_snapshot: A::default(),
             stored: false,
             persisted_at_us: 0,
@@ -139,6 +142,12 @@ impl<A: Aggregate> Tree<A> {
         if self.children.contains(&from) {
             self.subtrees.insert(from, share);
         }
+    }
+
+    /// A restart has found `persisted`.
+    pub(crate) fn restart(&mut self, persisted: A) {
+        self.restarted = persisted.clone();
+        self.persisted = persisted;
     }
 
     /// Whether `result` is to be persisted now; if so, it counts as persisted.

@@ -117,6 +117,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for $name<M> {
         match self { $($name::$variant(store) => store.trim(key, trim),)* }
     }
 
+    fn newest_gone(&self) -> Timestamp {
+        match self { $($name::$variant(store) => store.newest_gone(),)* }
+    }
+
     fn remember_collected(&mut self, remember: bool) {
         match self { $($name::$variant(store) => store.remember_collected(remember),)* }
     }

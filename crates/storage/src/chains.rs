@@ -102,6 +102,23 @@ pub(crate) struct Collected {
     pub(crate) whole: Option<VersionId>,
 }
 
+/// Whether `trim` takes the version `id`.
+fn takes(trim: &Trim, id: &VersionId) -> bool {
+    match trim {
+        Trim::Upto(upto) => id <= upto,
+        Trim::These(these) => these.binary_search(id).is_ok(),
+    }
+}
+
+/// Up to where `trim` leaves nothing of `versions` (least first), if a log has to say so: no version that stays hides what a replay may bring back of that. All go, or a tombstone goes, or what
+/// expires, beside one that stays.
+pub(crate) fn forgotten<M>(versions: &[Version<M>], trim: &Trim) -> Option<VersionId> {
+    let gone = &versions[..versions.iter().take_while(|version| takes(trim, &version.id)).count()];
+    let hid = || gone.iter().any(|version| version.value.is_none() || version.expires_ms != 0);
+    let last = gone.last()?;
+    (gone.len() == versions.len() || matches!(trim, Trim::These(_)) && hid()).then_some(last.id)
+}
+
 /// Applies the stable-cut rule to `versions` (least first) without changing them.
 pub(crate) fn collectable<M, C: Cut<M>>(versions: &[Version<M>], cut: &C) -> Option<Collected> {
     if !is_candidate(versions) {
@@ -228,6 +245,7 @@ pub(crate) struct Chains<M> {
     on_disk: u64,
     /// Keys whose newest version here expires.
     expiring: u64,
+    newest_gone: Timestamp,
     /// What has left memory, and after which read was begun: while reads of the engine are under way.
     left: Option<Left>,
 }
@@ -258,6 +276,7 @@ impl<M: Clone> Chains<M> {
             round: 0,
             on_disk: 0,
             expiring: 0,
+            newest_gone: Timestamp::ZERO,
             left: None,
         }
     }
@@ -448,13 +467,9 @@ impl<M: Clone> Chains<M> {
     /// As [`Chains::trim`], for a `key` whose number is known.
     pub(crate) fn trim_at(&mut self, number: u32, key: &[u8], trim: &Trim) -> usize {
         let Some(entry) = self.map.at_mut(number) else { return 0 };
-        let before = entry.versions.len();
-        let goes = |id: &VersionId| match trim {
-            Trim::Upto(upto) => id <= upto,
-            Trim::These(these) => these.binary_search(id).is_ok(),
-        };
+        let (before, last) = (entry.versions.len(), entry.versions.last().map_or(Timestamp::ZERO, |last| last.id.written));
         entry.versions.retain(|held| {
-            let goes = goes(&held.id);
+            let goes = takes(trim, &held.id);
             self.bytes -= if goes { Self::version_bytes(held) } else { 0 };
             !goes
         });
@@ -470,6 +485,7 @@ impl<M: Clone> Chains<M> {
         }
         Self::note_change(&mut self.dirty, self.round, number, entry);
         if entry.versions.is_empty() {
+            self.newest_gone = self.newest_gone.max(last);
             self.index.remove((Place::of(key), number));
             // The engine must be told that the chain is gone; until then the empty entry stands before the engine's.
             if !entry.is(ON_DISK | IN_FLIGHT) {
@@ -477,6 +493,11 @@ impl<M: Clone> Chains<M> {
             }
         }
         count
+    }
+
+    /// See [`rheostat_core::store::Store::newest_gone`].
+    pub(crate) fn newest_gone(&self) -> Timestamp {
+        self.newest_gone
     }
 
     /// Removes an entry without versions.
@@ -651,9 +672,10 @@ impl<M: Clone> Chains<M> {
         self.dirty.as_ref().map_or(0, VecDeque::len)
     }
 
-    /// Hands a changed chain to the engine; `None` if it did not change, or is gone and the engine never heard of it.
+    /// Hands a changed chain to the engine; `None` if it did not change, or is gone and the engine never heard of it. One that the engine has not confirmed is not handed over again, lest the first
+    /// confirmation free its number: it changed after the checkpoint began that handed it over, so it waits for the next.
     pub(crate) fn hand_over(&mut self, number: u32) -> Option<HandedOver<'_, M>> {
-        let entry = self.map.at_mut(number).filter(|entry| entry.is(DIRTY))?;
+        let entry = self.map.at_mut(number).filter(|entry| entry.is(DIRTY) && !entry.is(IN_FLIGHT))?;
         entry.mark(DIRTY, false);
         entry.mark(IN_FLIGHT, true);
         let is_on_disk = !entry.versions.is_empty();

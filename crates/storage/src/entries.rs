@@ -26,6 +26,11 @@ impl<T> Entries<T> {
         while self.list.pop_front_if(|(at, _)| *at <= through).is_some() {}
     }
 
+    /// The index of the last of the first entries that are `void`.
+    pub(crate) fn last_void(&self, void: impl Fn(&T) -> bool) -> Option<u64> {
+        self.list.iter().take_while(|(_, entry)| void(entry)).last().map(|(index, _)| *index)
+    }
+
     /// What is kept of the oldest entry.
     pub(crate) fn oldest(&self) -> Option<&T> {
         self.list.front().map(|(_, entry)| entry)

@@ -431,6 +431,10 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         Ok(())
     }
 
+    fn newest_gone(&self) -> Timestamp {
+        self.chains.newest_gone()
+    }
+
     fn remember_collected(&mut self, remember: bool) {
         self.collected = remember.then(Vec::new);
     }

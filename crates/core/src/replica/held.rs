@@ -32,25 +32,27 @@ impl<M> Portion<M> {
     }
 }
 
-/// The portions that are kept.
-pub(super) struct Portions<M> {
+/// The portions that are kept, of one store.
+pub struct Portions<M> {
     kept: Vec<Portion<M>>,
     /// When, on the monotonic clock, keys were last gone through.
     walked_us: Option<u64>,
 }
 
-impl<M> Portions<M> {
-    pub(super) fn new() -> Portions<M> {
+impl<M> Default for Portions<M> {
+    fn default() -> Portions<M> {
         Portions { kept: Vec::new(), walked_us: None }
     }
+}
 
+impl<M> Portions<M> {
     /// Whether what follows `after` of the updates of `origin` costs no walk over the keys, or this turn has made none.
-    pub(super) fn is_at_hand(&self, now: Now, origin: DcId, after: Timestamp) -> bool {
+    pub fn is_at_hand(&self, now: Now, origin: DcId, after: Timestamp) -> bool {
         self.walked_us != Some(now.monotonic_us) || self.kept.iter().any(|portion| portion.begins(origin, after))
     }
 
     /// Lets go of what nobody wants any more.
-    pub(super) fn forget(&mut self, now: Now) {
+    pub fn forget(&mut self, now: Now) {
         self.kept.retain(|portion| now.monotonic_us < portion.used_us + KEPT_US);
     }
 }
@@ -74,8 +76,52 @@ impl<M: Clone> Portion<M> {
     }
 }
 
+impl<M: Clone> Portions<M> {
+    /// What the chains of `store` hold of the updates of `origin` after `after` and up to `upto`, as many as fit in a batch, and up to where these are all. `cut` is as of now.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn part<S: Store<M>, C: Cut<M>>(
+        &mut self,
+        now: Now,
+        store: &mut S,
+        cut: &C,
+        (origin, after, upto): (DcId, Timestamp, Timestamp),
+    ) -> std::io::Result<(Vec<Update<M>>, Timestamp)> {
+        let at = match self.kept.iter().position(|portion| portion.begins(origin, after)) {
+            Some(at) => at,
+            None => self.walk(now, store, (origin, after, upto))?,
+        };
+        let portion = &mut self.kept[at];
+        portion.used_us = now.monotonic_us;
+        let (mut updates, through) = portion.batch(after, upto);
+        for update in &mut updates {
+            let versions: Vec<_> = update.versions().map(|(_, version)| version).collect();
+            let mut versions = versions.iter();
+            update.items.retain(|item| versions.next().is_some_and(|version| still_stands(store, cut, &item.key, version)));
+        }
+        updates.retain(|update| !update.items.is_empty());
+        Ok((updates, through))
+    }
+
+    /// Goes through all keys for the portion after `after`; says where it is kept.
+    fn walk<S: Store<M>>(&mut self, now: Now, store: &mut S, (origin, after, upto): (DcId, Timestamp, Timestamp)) -> std::io::Result<usize> {
+        self.walked_us = Some(now.monotonic_us);
+        let (mut updates, all) = store.held_updates(origin, after, PORTION_BYTES)?;
+        let more = updates.iter().any(|update| update.id.written > upto);
+        updates.retain(|update| update.id.written <= upto);
+        let through = if all || more { upto } else { updates.last().map_or(upto, |update| update.id.written) };
+        if self.kept.len() >= PORTIONS {
+            let oldest = self.kept.iter().enumerate().min_by_key(|(_, portion)| portion.used_us).map_or(0, |(at, _)| at);
+            self.kept.swap_remove(oldest);
+        }
+        self.kept.push(Portion { origin, after, through, updates, used_us: now.monotonic_us });
+        Ok(self.kept.len() - 1)
+    }
+}
+
 impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
-    /// What the chains hold of the updates of `origin` after `after` and up to `upto`, as many as fit in a batch, and up to where these are all.
+    /// See [`Portions::part`].
     pub(super) fn held_part(
         &mut self,
         now: Now,
@@ -83,50 +129,22 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         after: Timestamp,
         upto: Timestamp,
     ) -> std::io::Result<(Vec<Update<P::Meta>>, Timestamp)> {
-        let at = match self.portions.kept.iter().position(|portion| portion.begins(origin, after)) {
-            Some(at) => at,
-            None => self.walk(now, origin, after, upto)?,
-        };
-        let portion = &mut self.portions.kept[at];
-        portion.used_us = now.monotonic_us;
-        let (mut updates, through) = portion.batch(after, upto);
         // As of now: a deletion that is collected anywhere has everything before it here, which a cut of earlier does not know.
         let cut = self.cut(now);
-        for update in &mut updates {
-            let versions: Vec<_> = update.versions().map(|(_, version)| version).collect();
-            let mut versions = versions.iter();
-            update.items.retain(|item| versions.next().is_some_and(|version| self.still_stands(&cut, &item.key, version)));
-        }
-        updates.retain(|update| !update.items.is_empty());
-        Ok((updates, through))
-    }
-
-    /// Goes through all keys for the portion after `after`; says where it is kept.
-    fn walk(&mut self, now: Now, origin: DcId, after: Timestamp, upto: Timestamp) -> std::io::Result<usize> {
-        self.portions.walked_us = Some(now.monotonic_us);
-        let (mut updates, all) = self.store.held_updates(origin, after, PORTION_BYTES)?;
-        let more = updates.iter().any(|update| update.id.written > upto);
-        updates.retain(|update| update.id.written <= upto);
-        let through = if all || more { upto } else { updates.last().map_or(upto, |update| update.id.written) };
-        if self.portions.kept.len() >= PORTIONS {
-            let oldest = self.portions.kept.iter().enumerate().min_by_key(|(_, portion)| portion.used_us).map_or(0, |(at, _)| at);
-            self.portions.kept.swap_remove(oldest);
-        }
-        self.portions.kept.push(Portion { origin, after, through, updates, used_us: now.monotonic_us });
-        Ok(self.portions.kept.len() - 1)
-    }
-
-    /// Whether `version` of `key` is here still, and no deletion hides it: where that is collected already, who gets the version would show it for ever.
-    fn still_stands(&mut self, cut: &P::Cut, key: &[u8], version: &Version<P::Meta>) -> bool {
-        let chain = self.store.chain(key);
-        chain.iter().any(|here| here.id == version.id) && !is_buried::<P>(cut, &chain, version)
+        self.portions.part(now, &mut self.store, &cut, (origin, after, upto))
     }
 }
 
+/// Whether `version` of `key` is in `store` still, and no deletion hides it: where that is collected already, who gets the version would show it for ever.
+fn still_stands<M, S: Store<M>, C: Cut<M>>(store: &mut S, cut: &C, key: &[u8], version: &Version<M>) -> bool {
+    let chain = store.chain(key);
+    chain.iter().any(|here| here.id == version.id) && !is_buried(cut, &chain, version)
+}
+
 /// Whether a deletion stands in `chain`, the greatest first, before `version` and, where versions stand side by side, in its place.
-pub(super) fn is_buried<P: Protocol>(cut: &P::Cut, chain: &[Version<P::Meta>], version: &Version<P::Meta>) -> bool {
+pub(super) fn is_buried<M, C: Cut<M>>(cut: &C, chain: &[Version<M>], version: &Version<M>) -> bool {
     let mut newer = chain.iter().take_while(|newer| newer.id > version.id);
-    newer.any(|newer| (newer.value.is_none() || newer.expires_ms != 0) && (!P::Cut::SIBLINGS || cut.replaces(newer, version)))
+    newer.any(|newer| (newer.value.is_none() || newer.expires_ms != 0) && (!C::SIBLINGS || cut.replaces(newer, version)))
 }
 
 #[cfg(test)]

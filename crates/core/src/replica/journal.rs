@@ -326,6 +326,11 @@ impl<C> Journal<C> {
         }
     }
 
+    /// Whoever has everything up to here has what was left out of parts that have come ([`super::peers`]).
+    pub(crate) fn needed(&self) -> Timestamp {
+        self.saved.needs.max()
+    }
+
     /// See [`crate::step::Step::refilled`].
     pub(crate) fn refilled(&self) -> bool {
         self.saved.refilled.is_some_and(|refilled| refilled.done)

@@ -46,7 +46,7 @@ use crate::wire::{Wire, WireError};
 pub use execute::CANNOT_DECIDE;
 use execute::Pending;
 use export::Hold;
-use held::Portions;
+pub use held::Portions;
 pub(crate) use journal::Journal;
 pub use journal::state_with_received;
 use journal::{Refilled, Saved};
@@ -675,7 +675,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             held_done: VecDeque::new(),
             holds: Vec::new(),
             loopback: VecDeque::new(),
-            portions: Portions::new(),
+            portions: Portions::default(),
             unseen: Vec::new(),
             flush_wanted: false,
             flush_at_once: false,

@@ -7,7 +7,7 @@ use super::refill::{Refill, Refilling};
 use super::{LinkStatus, Outbox, Replica};
 use crate::dial::Level;
 use crate::ids::{Membership, Now, Place, ServerId};
-use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
+use crate::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict, WANTED_SPACING_US};
 use crate::protocol::Protocol;
 use crate::store::{Cut, Durability, Position, Store};
 use crate::version::Update;
@@ -34,6 +34,8 @@ pub(super) struct Peers {
     needs: TimestampVector,
     /// Whether that is more than nothing: every step asks.
     filling: bool,
+    /// Since when all of it has come, on the monotonic clock.
+    came_at_us: Option<u64>,
     /// By data center, what came from it and others may lack.
     pub(super) remembered: Vec<Remembered>,
     /// What this server itself wrote comes back, if its disk has lost it.
@@ -61,6 +63,7 @@ impl Peers {
             released: Timestamp::ZERO,
             needs: saved.needs.clone(),
             filling: saved.needs != TimestampVector::new(),
+            came_at_us: None,
             refilling: None,
             remembered: received.iter().map(|at| Remembered::new(*at)).collect(),
             // What it was then is on disk by now.
@@ -421,11 +424,14 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.journal.save(&mut self.store);
     }
 
-    /// What is needed may have come, and be visible: what has replaced what does not come must be seen in its place. Where a data center is out of reach, it may never be.
+    /// What is needed may have come, and be visible: what has replaced what does not come must be seen in its place. Where a data center is out of reach, it may never be: that is waited for until every
+    /// server here has asked the others again what they have of it.
     pub(super) fn come(&mut self, now: Now) {
         if !self.peers.are_filling() || !self.peers.have_come() {
+            self.peers.came_at_us = None;
             return;
         }
+        let came_at_us = *self.peers.came_at_us.get_or_insert(now.monotonic_us);
         // A version is newer than all it depends on, of any partition. What is visible here is not yet in the snapshots that servers of other partitions choose, who hear of it later.
         let (stable, newest) = (self.protocol.stable(), self.peers.needs.max());
         let visible = self.peers.each().all(|(dc, ..)| stable.get(dc.index()).is_none_or(|stable| *stable >= newest));
@@ -435,9 +441,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         let cut_off = |(dc, _, receiver): (DcId, &LinkSender, &LinkReceiver)| {
             self.peers.fates[dc.index()].end().is_none() && receiver.is_out_of_reach(now.monotonic_us)
         };
-        if visible && covered || self.peers.each().any(cut_off) {
+        let waited = now.monotonic_us >= came_at_us + WANTED_SPACING_US.1;
+        if visible && covered || waited && self.peers.each().any(cut_off) {
             self.peers.needs = TimestampVector::new();
             self.peers.filling = false;
+            self.peers.came_at_us = None;
         }
     }
 

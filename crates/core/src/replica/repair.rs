@@ -47,7 +47,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
                 None => return Err(Failure::Refused(format!("version {id} is of no data center that writes this key"))),
             }
             let chain = self.store.chain(key);
-            if chain.iter().any(|version| version.id == id) || is_buried::<P>(&cut, &chain, &version) {
+            if chain.iter().any(|version| version.id == id) || is_buried(&cut, &chain, &version) {
                 continue;
             }
             let Version { value, expires_ms, meta, .. } = version;

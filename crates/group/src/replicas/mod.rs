@@ -34,6 +34,7 @@ use pages::{Pages, Told};
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::notch::Sampled;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::random::Random;
 use rheostat_core::replica::{Applied, Execution, GroupConfig, Outbox, PartitionServer, ReplicaConfig, Wanted};
@@ -171,6 +172,8 @@ pub struct Replicas<F: Seat> {
     held: VecDeque<Held>,
     /// Positions that nobody will ever reach, first and last.
     lost: VecDeque<(u64, u64)>,
+    /// What those that led here before had sampled: numbers that count from the node's start do not fall.
+    sampled_before: Option<Sampled>,
     /// The last position that a server here has handed out.
     position: u64,
     box_: Outbox,
@@ -283,6 +286,7 @@ impl<F: Seat> Replicas<F> {
             asked: BTreeMap::new(),
             held: VecDeque::new(),
             lost: VecDeque::new(),
+            sampled_before: None,
             position: 0,
             box_: Outbox::default(),
             quiet: false,
@@ -447,6 +451,9 @@ impl<F: Seat> Replicas<F> {
             Sits::Leads(server) => server,
             other => return self.sits = other,
         };
+        if let Some(sampled) = server.sampled() {
+            self.sampled_before.get_or_insert_default().add(&Sampled { under_way: 0, ..sampled });
+        }
         let mut ahead = self.seat.take(*server);
         let (durable, end) = (ahead.durable(), ahead.end());
         if end > durable {

@@ -359,6 +359,11 @@ impl<F: Seat> PartitionServer for Replicas<F> {
     }
 
     fn sampled(&self) -> Option<Sampled> {
-        self.server().and_then(PartitionServer::sampled)
+        let here = self.server().and_then(PartitionServer::sampled);
+        let both = here.into_iter().chain(self.sampled_before.clone());
+        both.reduce(|mut sum, one| {
+            sum.add(&one);
+            sum
+        })
     }
 }

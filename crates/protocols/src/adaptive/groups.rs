@@ -292,6 +292,7 @@ impl Adaptive {
     /// Tells the registrar which groups are used; there, those that were made and that nobody uses go.
     pub(super) fn on_groups_timer<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
         let now_us = step.now.monotonic_us;
+        self.renew_slices(step);
         self.checking.watching.retain(|_, until| *until > now_us);
         let (groups, epoch) = (Groups(std::mem::take(&mut self.checking.used)), self.checking.table.epoch);
         if self.own() == REGISTRAR {

@@ -121,6 +121,13 @@ impl AdaptiveOptions {
         }
     }
 
+    /// All tracking groups.
+    pub(super) fn tracks(&self, place: &Place) -> Vec<Track> {
+        let of = |partition| self.holders(partition, place.data_centers).into_iter().map(move |dc| self.track(place, ServerId::new(dc, partition)));
+        let tracks: BTreeSet<Track> = (0..place.partitions).map(PartitionId).flat_map(of).collect();
+        tracks.into_iter().collect()
+    }
+
     /// The tracking groups that write in this data center, and of which no server here receives anything from elsewhere: all of it is here.
     pub(super) fn local_tracks(&self, place: &Place) -> Vec<Track> {
         let (mut own, mut remote) = (BTreeSet::new(), BTreeSet::new());

@@ -26,8 +26,12 @@ use rheostat_core::version::{Item, Key, Update, Version, VersionId};
 use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Slices that wait at once; more are dropped, and their coordinators answer at their deadlines.
+/// Slices that wait at once; more are dropped, and their coordinators ask again.
 const MAX_HELD_SLICES: usize = 4096;
+/// A coordinator asks again for slices that have not been answered for so many microseconds.
+const ASK_AGAIN_US: u64 = 2_000_000;
+/// A slice that has not been asked for again for so many microseconds is dropped: its coordinator does not say that it has given up.
+const SLICE_US: u64 = 10_000_000;
 
 /// One partition server's state. Paper: server i.
 pub struct Adaptive {
@@ -44,6 +48,10 @@ pub struct Adaptive {
     pub(super) checking: Checking,
     /// The tracking groups of which every version that can arrive here is written here.
     pub(super) local_tracks: Vec<Track>,
+    /// All tracking groups.
+    tracks: Vec<Track>,
+    /// What this server's clock showed when it started.
+    started: Timestamp,
     /// A time of this server's clock that is not long past.
     pub(super) own_time: Timestamp,
     pub(super) rounds: Rounds,
@@ -52,13 +60,26 @@ pub struct Adaptive {
     /// Reads whose sessions depend on what has not arrived (Alg. 7.2 line 3).
     held: BTreeMap<OpId, Request>,
     /// Slices whose snapshots have not arrived.
-    held_slices: VecDeque<(PartitionId, TransactionId, Vec<Key>, TrackVector)>,
+    held_slices: VecDeque<HeldSlice>,
     /// Reads and slices that have waited, since the start.
     waits: u64,
 }
 
+/// A slice that waits.
+struct HeldSlice {
+    from: PartitionId,
+    transaction: TransactionId,
+    keys: Vec<Key>,
+    snapshot: TrackVector,
+    /// When it was last asked for, on the monotonic clock.
+    asked_us: u64,
+}
+
 /// A read-only transaction under way.
 pub(super) struct Transaction {
+    keys: Vec<Key>,
+    /// When its slices were last asked for, on the monotonic clock.
+    asked_us: u64,
     /// `None` at level eventual.
     pub(super) snapshot: Option<TrackVector>,
     dependencies: TrackVector,
@@ -137,6 +158,23 @@ impl Adaptive {
         stable
     }
 
+    /// What a session depends on that has found no version of a key (D5): what a deletion can have depended on of which nothing is left here: since the start, up to `forgotten`. All of it was persisted here as stable, and older
+    /// than what had arrived from every data center; over a restart, older than the clock.
+    fn gone(&self, forgotten: Timestamp, clock: Timestamp) -> TrackVector {
+        let mut gone = TrackVector::default();
+        // Where nobody else has the key, it is hidden from nobody.
+        let Some(arrived) = self.peers.iter().map(|dc| self.received.get(*dc)).min() else { return gone };
+        let arrived = arrived.max(self.started).min(clock);
+        for track in &self.tracks {
+            let (persisted, restarted) = (self.tree.persisted.get(*track), self.tree.restarted.get(*track));
+            let at = restarted.max(forgotten).min(persisted).min(arrived);
+            if at > Timestamp::ZERO {
+                gone.set(*track, at);
+            }
+        }
+        gone
+    }
+
     /// What a version may depend on to be returned (D2): what the checking group `members` has, at least what the whole data center has, and what the
     /// session has seen. Paper: SVV_i^cg.
     fn bound(&self, seen: &TrackVector, members: Option<&BTreeSet<PartitionId>>) -> TrackVector {
@@ -155,11 +193,10 @@ impl Adaptive {
         let partition = self.own();
         let members = self.check_with(step, groups, &seen.recent, &[partition]);
         let bound = self.bound(&seen.dependencies, members.as_ref());
-        let (mut read, mut dependencies) = (Read::default(), TrackVector::default());
-        if let Some(version) = step.store.latest(key, |version| bound.covers(&version.meta.dependencies)) {
-            dependencies = version.meta.dependencies.clone();
-            read = Read::of(version, step.now.physical_ms);
-        }
+        let (read, dependencies) = match step.store.latest(key, |version| bound.covers(&version.meta.dependencies)) {
+            None => (Read::default(), self.gone(step.forgotten(), step.clock.last())),
+            Some(version) => (Read::of(version, step.now.physical_ms), version.meta.dependencies.clone()),
+        };
         let quality = quality(step.now, Level::Causal, bound.min());
         Reply::Get { read, dependencies, partition, quality, planted: self.planted }
     }
@@ -233,7 +270,8 @@ impl Adaptive {
             }
             (Some(snapshot), oldest)
         };
-        let state = Transaction { snapshot: snapshot.clone(), dependencies: TrackVector::default(), level, oldest, partitions };
+        let (dependencies, asked_us) = (TrackVector::default(), step.now.monotonic_us);
+        let state = Transaction { keys: keys.to_vec(), asked_us, snapshot: snapshot.clone(), dependencies, level, oldest, partitions };
         let transaction = self.transactions.open(op, keys.len(), places.clone(), state);
         for (partition, places) in places {
             let keys: Vec<Key> = places.into_iter().map(|place| keys[place].clone()).collect();
@@ -264,9 +302,31 @@ impl Adaptive {
         }
         if self.has(&snapshot) || self.planted.is("slice-without-waiting") {
             self.read_slice(step, from, transaction, &keys, Some(&snapshot));
+            return;
+        }
+        let asked_us = step.now.monotonic_us;
+        if let Some(held) = self.held_slices.iter_mut().find(|held| (held.from, held.transaction) == (from, transaction)) {
+            held.asked_us = asked_us;
         } else if self.held_slices.len() < MAX_HELD_SLICES {
             self.waits += 1;
-            self.held_slices.push_back((from, transaction, keys, snapshot));
+            self.held_slices.push_back(HeldSlice { from, transaction, keys, snapshot, asked_us });
+        }
+    }
+
+    /// Asks again for slices that have not been answered, so that who holds them knows that somebody waits; drops those for which nobody does any more.
+    pub(super) fn renew_slices<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>) {
+        let (own, now_us) = (self.own(), step.now.monotonic_us);
+        let transactions = &mut self.transactions;
+        self.held_slices.retain(|held| match held.from == own {
+            true => transactions.state(held.transaction).is_some(),
+            false => now_us < held.asked_us + SLICE_US,
+        });
+        for (transaction, state, waiting) in transactions.waiting_mut().filter(|(_, state, _)| now_us >= state.asked_us + ASK_AGAIN_US) {
+            state.asked_us = now_us;
+            for (partition, places) in waiting.iter().filter(|(partition, _)| **partition != own) {
+                let keys = places.iter().map(|place| state.keys[*place].clone()).collect();
+                step.effects.send(*partition, Message::Slice { transaction, keys, snapshot: state.snapshot.clone() });
+            }
         }
     }
 
@@ -284,17 +344,23 @@ impl Adaptive {
         snapshot: Option<&TrackVector>,
     ) {
         let now_ms = step.now.physical_ms;
-        let mut dependencies = TrackVector::default();
+        let (mut dependencies, mut absent) = (TrackVector::default(), false);
         let everything = self.planted.is("snapshot-ignores-dependencies");
         let within = |version: &Version<Meta>| everything || snapshot.is_none_or(|snapshot| snapshot.covers(&version.meta.dependencies));
         let read = |key: &Key| match step.store.latest(key, within) {
-            None => Read::default(),
+            None => {
+                absent = true;
+                Read::default()
+            }
             Some(version) => {
                 dependencies.join(&version.meta.dependencies);
                 Read::of(version, now_ms)
             }
         };
         let reads: Vec<Read> = keys.iter().map(read).collect();
+        if absent && snapshot.is_some() {
+            dependencies.join(&self.gone(step.forgotten(), step.clock.last()));
+        }
         if from == self.own() {
             self.on_slice_reply(step, from, transaction, reads, &dependencies);
         } else {
@@ -314,7 +380,7 @@ impl Adaptive {
             state.dependencies.join(dependencies);
         });
         let Some(Open { op, reads, state, .. }) = gathered else { return };
-        let Transaction { snapshot, dependencies, level, oldest, partitions } = state;
+        let Transaction { snapshot, dependencies, level, oldest, partitions, .. } = state;
         let quality = quality(step.now, level, oldest);
         step.effects.reply(
             op,
@@ -334,11 +400,11 @@ impl Adaptive {
                 self.answer(step, op, request);
             }
         }
-        for (from, transaction, keys, snapshot) in std::mem::take(&mut self.held_slices) {
-            if self.has(&snapshot) {
-                self.read_slice(step, from, transaction, &keys, Some(&snapshot));
+        for held in std::mem::take(&mut self.held_slices) {
+            if self.has(&held.snapshot) {
+                self.read_slice(step, held.from, held.transaction, &held.keys, Some(&held.snapshot));
             } else {
-                self.held_slices.push_back((from, transaction, keys, snapshot));
+                self.held_slices.push_back(held);
             }
         }
     }
@@ -414,6 +480,8 @@ impl Protocol for Adaptive {
         Ok(Adaptive {
             tree: Tree::new(&place, options.fan_out),
             local_tracks: options.local_tracks(&place),
+            tracks: options.tracks(&place),
+            started: Timestamp::ZERO,
             place,
             options: options.clone(),
             planted,
@@ -439,10 +507,11 @@ impl Protocol for Adaptive {
         self.received = start.arrived();
         let saved: Option<(TrackVector, Table)> = start.saved().ok().flatten();
         if let Some((stable, _)) = &saved {
-            self.tree.persisted = stable.clone();
             self.stable = stable.clone();
         }
         self.stable.join(&self.stable_from_the_start());
+        self.tree.restart(self.stable.clone());
+        self.started = step.clock.last();
         self.start_groups(saved.map(|(_, table)| table));
         self.rounds.start(step);
         step.effects.timer(GROUPS, GROUPS_US);

@@ -138,6 +138,14 @@ impl Causal {
             || version.id.origin == self.here() && self.planted.is("local-version-in-every-snapshot")
     }
 
+    /// What a session depends on that has found no version of a key (D9), up to `most`, where what was forgotten since the start is up to `gone`.
+    fn gone(&self, gone: Timestamp, most: Timestamp) -> DependencyVector {
+        if self.options.published {
+            return DependencyVector::new();
+        }
+        DependencyVector(stability::up_to(&self.place, stability::forgotten(&self.place, &self.tree, gone, most)))
+    }
+
     /// Upon receive ⟨GETREQ k, dsv⟩ (Alg. 5.2 lines 1 to 5).
     fn on_get<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: &Key, level: Level) -> Reply {
         let quality = self.quality(step.now, level);
@@ -147,11 +155,14 @@ impl Causal {
             return Reply::Untracked { read, quality };
         }
         let here = self.here();
-        let mut dependencies = DependencyVector::new();
+        let dependencies;
         let mut required = None;
         let mut unstable = false;
         let read = match step.store.latest(key, |version| self.readable(version, &self.stable)) {
-            None => Read::default(),
+            None => {
+                dependencies = self.gone(step.forgotten(), step.clock.last());
+                Read::default()
+            }
             Some(version) => {
                 unstable = version.id.origin != here && version.id.written > self.stable.get(version.id.origin);
                 dependencies = dependencies_of(version);
@@ -226,7 +237,7 @@ impl Causal {
     pub(super) fn slice<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, keys: &[Key], snapshot: Option<&TimestampVector>) -> Slice {
         let now_ms = step.now.physical_ms;
         let mut dependencies = DependencyVector::new();
-        let (here, mut unstable) = (self.here(), false);
+        let (here, mut unstable, mut absent) = (self.here(), false, false);
         if let Some(snapshot) = snapshot
             && !self.planted.is("slice-without-raising-clock")
         {
@@ -236,7 +247,10 @@ impl Causal {
         let reads = keys
             .iter()
             .map(|key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| self.in_snapshot(version, snapshot))) {
-                None => Read::default(),
+                None => {
+                    absent = true;
+                    Read::default()
+                }
                 Some(version) => {
                     let origin = version.id.origin;
                     unstable |= origin != here && snapshot.is_some_and(|snapshot| version.id.written > snapshot.get(origin));
@@ -245,6 +259,9 @@ impl Causal {
                 }
             })
             .collect();
+        if let Some(snapshot) = snapshot.filter(|_| absent) {
+            dependencies.join(&self.gone(step.forgotten(), snapshot.min(usize::from(self.place.data_centers))));
+        }
         let arrived = if unstable { step.tick() } else { Timestamp::ZERO };
         Slice { reads, dependencies, arrived }
     }
@@ -407,7 +424,7 @@ impl Protocol for Causal {
         if let Ok(Some(saved)) = start.saved::<StableVector>()
             && !self.planted.is("stable-vector-forgotten-at-restart")
         {
-            self.tree.persisted = saved.0.clone();
+            self.tree.restart(saved.0.clone());
             self.stable = saved;
         }
         self.set_floor(step.clock.last());

@@ -21,6 +21,7 @@ use rheostat_core::operation::Change;
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Client, Protocol, Reading, Start};
 use rheostat_core::replica::QUIET_US;
+use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
 use rheostat_core::rollback::Cause;
 use rheostat_core::slots::partition_of;
 use rheostat_core::step::Step;
@@ -119,13 +120,26 @@ impl Cops {
         }
     }
 
+    /// What a session has seen that has found no version of a key (D8): whatever it was, with its past, that was deleted up to `most` and is forgotten here, since the start up to `gone`. Nothing to be listed.
+    pub(super) fn gone(&self, gone: Timestamp, most: Timestamp) -> Option<Seen> {
+        let at = stability::forgotten(&self.place, &self.tree, gone, most);
+        if at == Timestamp::ZERO {
+            return None;
+        }
+        let key = Reserved { kind: OF_THE_SERVER, number: u64::MAX, of: b"" }.to_key();
+        let meta = Meta { floor: stability::up_to(&self.place, at), ..Meta::default() };
+        Some(Seen { key, id: VersionId { written: at, origin: self.here() }, meta })
+    }
+
     /// get_by_version (key k): the latest version that is shown.
     fn read<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, key: &Key, seen: &CopsClient) -> (Read, Option<Seen>) {
         if let Some(id) = seen.newest_of(key) {
             self.show(step, id);
         }
         let now_ms = step.now.physical_ms;
-        let Some(version) = step.store.latest(key, |version| self.is_shown(version.id)) else { return (Read::default(), None) };
+        let Some(version) = step.store.latest(key, |version| self.is_shown(version.id)) else {
+            return (Read::default(), self.gone(step.forgotten(), step.clock.last()));
+        };
         let read = Read::of(version, now_ms);
         let found = Seen { key: key.clone(), id: version.id, meta: version.meta.clone() };
         if found.id.origin == self.here() {
@@ -291,7 +305,7 @@ impl Protocol for Cops {
         self.transactions.start(step);
         self.received = start.arrived();
         if let Ok(Some(saved)) = start.saved::<StableVector>() {
-            self.tree.persisted = saved.0.clone();
+            self.tree.restart(saved.0.clone());
             self.stable = saved;
         }
         if !self.planted.is("checks-forgotten-at-restart") {

@@ -82,6 +82,9 @@ impl Cops {
                 seen.extend(found.map(|version| Seen { key: key.clone(), id: version.id, meta: version.meta.clone() }));
             }
         }
+        if let Some(snapshot) = snapshot.filter(|_| reads.iter().any(|read| read.version.is_none())) {
+            seen.extend(self.gone(step.forgotten(), snapshot.min(usize::from(self.place.data_centers))));
+        }
         (reads, seen)
     }
 

@@ -109,11 +109,19 @@ impl GentleRain {
         version.id.origin == self.here() || Meta::written(version) <= stable || self.planted.is("remote-version-visible-at-once")
     }
 
-    /// The version of `key` that GET returns, and when it was written.
+    /// Up to where something can have been deleted, or have expired, of which nothing is left here (D8): since the start, up to `gone`.
+    fn forgotten(&self, gone: Timestamp) -> Timestamp {
+        if self.place.data_centers == 1 || self.options.published {
+            return Timestamp::ZERO;
+        }
+        self.tree.restarted.max(gone).min(self.tree.persisted)
+    }
+
+    /// The version of `key` that GET returns, and when it was written: what can have been deleted then, if there is none.
     fn read<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, key: &Key, level: Level) -> (Read, Timestamp) {
-        let now_ms = step.now.physical_ms;
+        let (now_ms, gone) = (step.now.physical_ms, step.forgotten());
         let found = step.store.latest(key, |version| level == Level::Eventual || self.readable(version, self.stable));
-        found.map_or_else(Default::default, |version| (Read::of(version, now_ms), Meta::written(version)))
+        found.map_or_else(|| (Read::default(), self.forgotten(gone)), |version| (Read::of(version, now_ms), Meta::written(version)))
     }
 
     /// Upon receive ⟨GETREQ k, gst⟩ (Alg. 8.1).
@@ -228,9 +236,12 @@ impl GentleRain {
     fn slice<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, keys: &[Key], snapshot: Option<Timestamp>) -> (Vec<Read>, Timestamp) {
         let now_ms = step.now.physical_ms;
         let snapshot = if self.planted.is("slice-at-its-own-stable-time") { snapshot.map(|_| self.stable) } else { snapshot };
-        let mut newest = Timestamp::ZERO;
+        let (mut newest, gone) = (Timestamp::ZERO, snapshot.map_or(Timestamp::ZERO, |snapshot| self.forgotten(step.forgotten()).min(snapshot)));
         let mut read = |key: &Key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| Meta::written(version) <= snapshot)) {
-            None => Read::default(),
+            None => {
+                newest = newest.max(gone);
+                Read::default()
+            }
             Some(version) => {
                 newest = newest.max(Meta::written(version));
                 Read::of(version, now_ms)
@@ -378,7 +389,7 @@ impl Protocol for GentleRain {
         if let Ok(Some(saved)) = start.saved::<Timestamp>()
             && !self.planted.is("stable-time-forgotten-at-restart")
         {
-            self.tree.persisted = saved;
+            self.tree.restart(saved);
             self.stable = saved;
         }
         self.rounds.start(step);

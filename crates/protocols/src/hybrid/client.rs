@@ -39,6 +39,13 @@ impl HybridClient {
             if self.nearest.contains(&dependency) {
                 continue;
             }
+            // The latest includes the others.
+            if dependency.is_on_forgotten()
+                && let Some(known) = self.nearest.iter_mut().find(|known| known.is_on_forgotten())
+            {
+                known.version = known.version.max(dependency.version);
+                continue;
+            }
             if self.nearest.len() == MAX_NEAREST {
                 self.more = true;
                 return;

@@ -4,10 +4,11 @@ use super::client::HybridClient;
 use crate::change::Changed;
 use crate::gather::TransactionId;
 use crate::tree::Share;
-use rheostat_clock::{DcId, DependencyVector, StableVector, TimestampVector};
+use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::answer::{Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Call;
+use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_enum;
@@ -19,6 +20,21 @@ pub struct Dependency {
     pub key: Key,
     /// The version of it.
     pub version: VersionId,
+}
+
+/// Of whatever was deleted and is forgotten: no user's key, and there is no version of it.
+const FORGOTTEN: Reserved<'static> = Reserved { kind: OF_THE_SERVER, number: u64::MAX, of: b"" };
+
+impl Dependency {
+    /// On what was deleted up to `at` and is forgotten in data center `here`: that is visible where everything up to then is stable.
+    pub(super) fn on_forgotten(here: DcId, at: Timestamp) -> Option<Dependency> {
+        (at > Timestamp::ZERO).then(|| Dependency { key: FORGOTTEN.to_key(), version: VersionId { written: at, origin: here } })
+    }
+
+    /// Whether it is one of those.
+    pub(super) fn is_on_forgotten(&self) -> bool {
+        Reserved::parse(&self.key) == Some(FORGOTTEN)
+    }
 }
 
 /// What is stored with each version.
@@ -52,7 +68,7 @@ pub enum Reply {
         here: DcId,
         /// What was read.
         read: Read,
-        /// The version, named.
+        /// The version, named; if there is none, what is forgotten.
         nearest: Option<Dependency>,
         /// The version's dependencies and the version itself.
         dependencies: DependencyVector,
@@ -82,7 +98,7 @@ pub enum Reply {
         here: DcId,
         /// In the order of the keys.
         reads: Vec<Read>,
-        /// The versions, named.
+        /// The versions, named, and what is forgotten.
         nearest: Vec<Dependency>,
         /// The versions' dependencies and the versions themselves.
         dependencies: DependencyVector,

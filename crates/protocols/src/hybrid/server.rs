@@ -147,16 +147,20 @@ impl Hybrid {
         {
             return Err(*id);
         }
-        let (mut read, mut nearest, mut dependencies) = (Read::default(), None, DependencyVector::new());
-        if let Some(version) = found {
-            read = Read::of(version, now_ms);
-            nearest = Some(Dependency { key: key.clone(), version: version.id });
-            dependencies = dependencies_of(version);
-            if version.id.origin == here {
-                // Whoever wrote it knew of this; after a restart this server may not.
-                self.stable.join(&version.meta.stable);
+        let (read, nearest, dependencies) = match found {
+            None => {
+                let gone = stability::forgotten(&self.place, &self.tree, step.forgotten(), step.clock.last());
+                (Read::default(), Dependency::on_forgotten(here, gone), DependencyVector(stability::up_to(&self.place, gone)))
             }
-        }
+            Some(version) => {
+                if version.id.origin == here {
+                    // Whoever wrote it knew of this; after a restart this server may not.
+                    self.stable.join(&version.meta.stable);
+                }
+                let named = Dependency { key: key.clone(), version: version.id };
+                (Read::of(version, now_ms), Some(named), dependencies_of(version))
+            }
+        };
         Ok(Reply::Get { here, read, nearest, dependencies, stable: self.stable.clone(), quality, planted: self.planted })
     }
 
@@ -226,15 +230,24 @@ impl Hybrid {
             step.clock.raise(snapshot.get(self.here()));
             self.received.raise(self.here(), snapshot.get(self.here()));
         }
-        let mut dependencies = DependencyVector::new();
+        let (mut dependencies, mut absent) = (DependencyVector::new(), false);
         let read = |key: &Key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| in_snapshot(version, snapshot))) {
-            None => Read::default(),
+            None => {
+                absent = true;
+                Read::default()
+            }
             Some(version) => {
                 dependencies.join(&dependencies_of(version));
                 Read::of(version, now_ms)
             }
         };
-        (keys.iter().map(read).collect(), dependencies)
+        let reads = keys.iter().map(read).collect();
+        if let Some(snapshot) = snapshot.filter(|_| absent) {
+            let most = snapshot.min(usize::from(self.place.data_centers));
+            let gone = stability::forgotten(&self.place, &self.tree, step.forgotten(), most);
+            dependencies.0.join(&stability::up_to(&self.place, gone));
+        }
+        (reads, dependencies)
     }
 
     fn on_slice_reply<S: Store<Meta>>(
@@ -255,8 +268,11 @@ impl Hybrid {
         let reply = if snapshot.is_none() {
             Reply::UntrackedTransaction { reads, quality: quality(Level::Eventual) }
         } else {
+            // Whoever has found nothing has raised each entry to what is forgotten there.
+            let absent = reads.iter().any(|read| read.version.is_none());
+            let gone = if absent { dependencies.0.min(usize::from(self.place.data_centers)) } else { Timestamp::ZERO };
             let named = keys.into_iter().zip(&reads).filter_map(|(key, read)| Some(Dependency { key, version: read.version? }));
-            let (nearest, quality) = (named.collect(), quality(Level::Causal));
+            let (nearest, quality) = (named.chain(Dependency::on_forgotten(self.here(), gone)).collect(), quality(Level::Causal));
             Reply::ReadTransaction { here: self.here(), nearest, reads, dependencies, stable, quality }
         };
         step.effects.reply(op, reply);
@@ -372,7 +388,7 @@ impl Protocol for Hybrid {
         self.received = start.arrived();
         self.restarted_with = self.received.clone();
         if let Ok(Some(saved)) = start.saved::<StableVector>() {
-            self.tree.persisted = saved.0.clone();
+            self.tree.restart(saved.0.clone());
             self.stable = saved;
         }
         self.rounds.start(step);
@@ -480,7 +496,10 @@ impl Protocol for Hybrid {
     }
 
     fn dependencies(&self, version: &Version<Meta>) -> String {
-        let name = |dependency: &Dependency| format!("{} {}", String::from_utf8_lossy(&dependency.key), dependency.version);
+        let name = |dependency: &Dependency| match dependency.is_on_forgotten() {
+            true => format!("what was deleted up to {}", dependency.version.written),
+            false => format!("{} {}", String::from_utf8_lossy(&dependency.key), dependency.version),
+        };
         let listed = version.meta.nearest.as_ref().map(|nearest| nearest.iter().map(name).collect::<Vec<_>>().join(", "));
         format!("{}; nearest: {}", version.meta.dependencies, listed.unwrap_or_else(|| "too many to list".into()))
     }

@@ -120,8 +120,15 @@ impl Quorum {
 
     /// What is here of `keys`.
     fn answer<S: Store<Context>>(&self, step: &mut Step<'_, Self, S>, keys: &[Key]) -> Answer {
-        let versions = keys.iter().map(|key| step.store.chain(key)).collect();
-        Answer { versions, coverage: self.coverage(step) }
+        let versions: Vec<Vec<Version<Context>>> = keys.iter().map(|key| step.store.chain(key)).collect();
+        let mut coverage = self.coverage(step);
+        if !coverage.whole && self.since.is_none() && !step.refilled() {
+            // What it wrote on a disk that was lost comes back in order: up to the last of it that is here it knows all, and not beyond.
+            let here = self.place.dc();
+            let last = versions.iter().flatten().filter(|version| version.id.origin == here).map(|version| version.id.written).max();
+            coverage.upto.set(here, last.unwrap_or(Timestamp::ZERO));
+        }
+        Answer { versions, coverage }
     }
 
     /// What a reader gets of the versions that stand, greatest first.
@@ -347,7 +354,7 @@ impl Quorum {
         self.awaited.retain(|(from, upto, round)| {
             let due = *from == dc && *upto <= has;
             if due {
-                step.effects.send_member(to, Message::Has { round: *round }, Departure::AsReply);
+                step.effects.send_member(to, Message::Has { round: *round }, Departure::FlushedAtOnce);
             }
             !due
         });
@@ -538,7 +545,7 @@ impl Protocol for Quorum {
             }
             Message::Await { round, upto } => {
                 if self.received.get(from.dc) >= upto || self.planted.is("awaited-before-it-came") {
-                    step.effects.send_member(from, Message::Has { round }, Departure::AsReply);
+                    step.effects.send_member(from, Message::Has { round }, Departure::FlushedAtOnce);
                     return;
                 }
                 if self.awaited.len() >= MOST_AWAITED {

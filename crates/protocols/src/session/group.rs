@@ -84,14 +84,15 @@ impl Wire for Saved {
     }
 }
 
-/// The latest requests that a leader has put into its log, so that a message that comes twice is one write. A new leader begins with those in its log.
+/// The latest requests that a leader has put into its log, so that a message that comes twice is one write. A new leader begins with those in its log. And those that a member which does not lead
+/// has sent back: it has nothing more to do with them.
 #[derive(Default)]
 pub(super) struct Placed {
     known: BTreeSet<(u64, u64)>,
     order: VecDeque<(u64, u64)>,
 }
 
-/// How many requests a leader remembers.
+/// How many requests a member remembers.
 const PLACED: usize = 65_536;
 
 impl Placed {
@@ -109,6 +110,10 @@ impl Placed {
         new
     }
 }
+
+/// Stands in the number of a write that is sent back to the member that has its client: no client's write has a number so great. Servers that know nothing of it pay no attention to the message, or make
+/// the write, if they lead, and answer nobody.
+const SENT_BACK: u64 = 1 << 63;
 
 /// A write that waits for its place in the log.
 pub(super) struct Write {
@@ -567,22 +572,13 @@ impl<W: Scope> Replicated<W> {
     /// Gives a write its place: in the log if this is the leader, else on the way to it.
     pub(super) fn place_write<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, write: Write) {
         if !self.group.is_leader() {
-            match self.group.leader() {
-                Some(leader) if write.from == self.place.server => {
-                    let Write { request, after, command, guards, .. } = write;
-                    let message = match command {
-                        Command::Put(items) if !guards.is_empty() => Message::ForwardIf { request, after, items, guards },
-                        command => Message::Forward { request, after, command },
-                    };
-                    step.effects.send_member(self.server_of(leader), message, Departure::AsReply);
-                }
-                // A write that came from elsewhere is not passed on twice: its sender knows a newer leader soon.
-                _ if write.from == self.place.server => self.unsent.push(write),
-                _ => {}
+            // Another's may be in this member's log already, from when it led, or have been sent back.
+            if write.from == self.place.server || self.group.placed.note(seat(write.from.dc, write.from.replica), write.request) {
+                self.send_on(step, write);
             }
             return;
         }
-        // The library takes nothing while it hands over. What has a client here goes to the next leader, if there is one; all else has its place here, if there is none.
+        // The library takes nothing while it hands over. Then the next leader places the write, if there is one, else this one.
         if self.group.node.raft.lead_transferee.is_some() {
             self.unsent.push(write);
             return;
@@ -609,6 +605,38 @@ impl<W: Scope> Replicated<W> {
             true => self.put_in_log(step, write),
             false => self.guarded.hold(write),
         }
+    }
+
+    /// A write that is in no log goes to the leader, once there is one, if its client is here. Else it goes back to the member that has the client: a leader takes a write to be of whoever sends it.
+    pub(super) fn send_on<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, write: Write) {
+        let (to, mark) = match self.group.leader() {
+            _ if write.from != self.place.server => (write.from, SENT_BACK),
+            Some(leader) => (self.server_of(leader), 0),
+            None => return self.unsent.push(write),
+        };
+        let Write { request, after, command, guards, .. } = write;
+        let request = request | mark;
+        let message = match command {
+            Command::Put(items) if !guards.is_empty() => Message::ForwardIf { request, after, items, guards },
+            command => Message::Forward { request, after, command },
+        };
+        step.effects.send_member(to, message, Departure::AsReply);
+    }
+
+    /// A write has come from a member: of its client, or of one here, who may have gone meanwhile, sent back.
+    pub(super) fn on_forward<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, write: Write) {
+        let request = write.request & !SENT_BACK;
+        if request == write.request {
+            self.place_write(step, write);
+        } else if self.is_member(write.from) && self.proposals.contains_key(&request) {
+            let (from, write) = (write.from, Write { from: self.place.server, request, ..write });
+            match self.group.leader() {
+                // That member knows better; this one soon will.
+                Some(leader) if self.server_of(leader) == from => self.unsent.push(write),
+                _ => self.place_write(step, write),
+            }
+        }
+        self.pump(step);
     }
 
     /// Gives a write its place in the log of this leader.

@@ -119,7 +119,7 @@ impl<W: Scope> Replicated<W> {
         let waiting = std::mem::take(&mut self.guarded.waiting);
         if !self.group.is_leader() {
             // None of them is in a log.
-            waiting.into_iter().for_each(|write| self.place_write(step, write));
+            waiting.into_iter().for_each(|write| self.send_on(step, write));
             return true;
         }
         if self.guarded.unapplied.is_none() {

@@ -175,7 +175,7 @@ pub struct Replicated<W: Scope> {
     next_request: u64,
     /// Changes that wait for what their sessions have seen.
     pub(super) changes: BTreeMap<OpId, HeldChange>,
-    /// Writes that wait for a leader.
+    /// Writes that wait until it is known who leads.
     pub(super) unsent: Vec<Write>,
     /// Writes whose guards a leader has yet to look at.
     pub(super) guarded: Guarded,
@@ -444,13 +444,11 @@ impl<W: Scope> Protocol for Replicated<W> {
             Message::Word(word) => self.on_word(step, from, word),
             Message::Persisted(number) if from == here => self.on_persisted(step, number),
             Message::Forward { request, after, command } if step.clock.check(step.now.physical_ms, after).is_ok() => {
-                self.place_write(step, Write { came_us: step.now.monotonic_us, from, request, after, command, guards: Vec::new() });
-                self.pump(step);
+                self.on_forward(step, Write { came_us: step.now.monotonic_us, from, request, after, command, guards: Vec::new() });
             }
             Message::ForwardIf { request, after, items, guards } if self.is_member(from) && step.clock.check(step.now.physical_ms, after).is_ok() => {
                 let came_us = step.now.monotonic_us;
-                self.place_write(step, Write { came_us, from, request, after, command: Command::Put(items), guards });
-                self.pump(step);
+                self.on_forward(step, Write { came_us, from, request, after, command: Command::Put(items), guards });
             }
             Message::Unmet { request, met } if self.is_member(from) => self.unmet(step, request, met),
             Message::Role(shipper) if from.dc == here.dc => self.on_role(step, shipper),

@@ -9,8 +9,9 @@ use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::capabilities::Reach;
 use rheostat_core::ids::ServerId;
 use rheostat_core::link::{BATCH_BYTES, LinkFrame, LinkReceiver, LinkSender, Missing, Verdict};
+use rheostat_core::replica::Portions;
 use rheostat_core::step::{Departure, Step};
-use rheostat_core::store::Store;
+use rheostat_core::store::{KeepAll, Store};
 use rheostat_core::version::Update;
 use rheostat_core::wire::Wire;
 use rheostat_group::seat_of;
@@ -24,6 +25,8 @@ pub(super) struct Shipper {
     links: Vec<(LinkSender, u8)>,
     /// What the group was last told of other data centers' progress.
     told: TimestampVector,
+    /// Of what is sent from the chains.
+    portions: Portions<u64>,
 }
 
 /// A leader's end of a link from another data center.
@@ -106,33 +109,33 @@ impl<W: Scope> Replicated<W> {
 
     /// Sends what can be sent.
     pub(super) fn ship<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
+        self.shipper.portions.forget(step.now);
         if !self.shipper.active || self.group.saved.installing {
             return;
         }
         for dc in self.place.peers() {
             while let Some(after) = self.shipper.links.get(dc.index()).and_then(|(sender, _)| sender.cursor()) {
                 let Some((through, updates, needs)) = self.next_batch(step, after) else { break };
-                // The chains are gone through for each of these: one in a step.
-                let held = needs != TimestampVector::new();
                 let is_empty = updates.is_empty();
-                let frame = match held {
-                    true => LinkFrame::Part { after, through, updates, needs },
-                    false => LinkFrame::Batch { after, through, updates },
+                let frame = match needs == TimestampVector::new() {
+                    true => LinkFrame::Batch { after, through, updates },
+                    false => LinkFrame::Part { after, through, updates, needs },
                 };
                 let bytes = if is_empty { 0 } else { frame.to_bytes().len() };
                 let (sender, leader) = &mut self.shipper.links[dc.index()];
                 sender.sent(through, bytes);
                 let to = ServerId { dc, replica: *leader, ..self.place.server };
                 step.effects.send_member(to, Message::Link(frame), Departure::AsReply);
-                if held {
-                    break;
-                }
             }
         }
     }
 
     /// All own updates after `after` and up to some timestamp, that timestamp, and what the receiver needs before it can rely on them.
-    fn next_batch<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, after: Timestamp) -> Option<(Timestamp, Vec<Update<u64>>, TimestampVector)> {
+    fn next_batch<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        after: Timestamp,
+    ) -> Option<(Timestamp, Vec<Update<u64>>, TimestampVector)> {
         let here = self.place.dc();
         // What came in pages is not in the log of own updates, nor is what every data center had.
         let floor = step.store.released().max(self.group.saved.installed);
@@ -150,16 +153,21 @@ impl<W: Scope> Replicated<W> {
     /// As [`Replicated::next_batch`], from the chains. They lack what newer versions have replaced, of any data center, so what they hold is whole only together:
     /// the receiver needs all that is stable here. And it is whole only when the store is the state at a place of the log: pages of a snapshot are of
     /// different moments, and two items of one update can come in two of them, one in its old version.
-    fn held_batch<S: Store<u64>>(&self, step: &mut Step<'_, Self, S>, after: Timestamp) -> Option<(Timestamp, Vec<Update<u64>>, TimestampVector)> {
+    fn held_batch<S: Store<u64>>(
+        &mut self,
+        step: &mut Step<'_, Self, S>,
+        after: Timestamp,
+    ) -> Option<(Timestamp, Vec<Update<u64>>, TimestampVector)> {
         let here = self.place.dc();
-        let (mut updates, all) = step.store.held_updates(here, after, BATCH_BYTES).ok()?;
-        let last = updates.last().map(|update| update.id.written);
-        // What this member has buried is known to be deleted wherever it was.
-        updates.retain(|update| update.meta != BURIED);
-        if self.gap(&self.in_store).is_some() {
+        // One walk over all keys in a turn.
+        if self.gap(&self.in_store).is_some() || !self.shipper.portions.is_at_hand(step.now, here, after) {
             return None;
         }
-        let through = if all { self.stable.get(here) } else { last? };
+        let upto = self.stable.get(here);
+        // Versions do not stand side by side here, so the cut is not asked.
+        let (mut updates, through) = self.shipper.portions.part(step.now, step.store, &KeepAll, (here, after, upto)).ok()?;
+        // What this member has buried is known to be deleted wherever it was.
+        updates.retain(|update| update.meta != BURIED);
         (through > after).then(|| (through, updates, self.stable.clone()))
     }
 

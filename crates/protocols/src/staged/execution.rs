@@ -163,22 +163,15 @@ impl Staged {
         self.execute(step);
     }
 
-    /// Of writes that were received here and may have been made in batches that were not seen here, nobody can tell.
+    /// Of ordered writes that were received here and may have been made in batches that were not seen here, nobody can tell. One in no order is sent until it is in a batch that is seen here: it has left its name if it
+    /// was made, and until then nobody is told that nothing so old comes.
     fn give_up_own<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         let last = VersionId { written: self.saved.cutoff, origin: DcId(u8::MAX) };
-        let ids: Vec<VersionId> = self.own.range(..=last).map(|(id, _)| *id).collect();
+        let is_ordered = |id: &VersionId| self.held.get(id).is_some_and(|waiting| waiting.held.ordered);
+        let ids: Vec<VersionId> = self.own.range(..=last).map(|(id, _)| *id).filter(is_ordered).collect();
+        // Others may have made it, and hold it no more.
+        self.own.range_mut(..=last).for_each(|(_, own)| own.has.clear());
         for id in ids {
-            let Some(waiting) = self.held.get(&id) else { continue };
-            let mut is_here = |key: &Key| step.store.latest(key, |_| true).is_some_and(|newest| newest.id >= id);
-            let was_made = match &waiting.held.command {
-                Command::Put(items) => items.iter().all(|item| is_here(&item.key)),
-                Command::Test(write) => is_here(&write.target),
-                Command::Change(..) | Command::PutIf(..) => true,
-            };
-            if !waiting.held.ordered && !was_made {
-                // It is sent until it is made.
-                continue;
-            }
             self.forget_held(&id);
             let Some(own) = self.own.remove(&id) else { continue };
             if let Some(op) = own.op {

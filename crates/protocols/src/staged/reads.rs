@@ -5,6 +5,7 @@ use super::costs;
 use super::execution::read_of;
 use super::message::{Bound, Command, Message, Past, Reply, Seen};
 use super::recent::Plan;
+use super::reception::Least;
 use super::server::{DUE, Staged};
 use crate::gather::{TransactionId, by_partition};
 use rheostat_clock::{DcId, Timestamp};
@@ -41,6 +42,8 @@ pub(super) struct Reading {
     /// Up to where the order must be made; `None` while the others have not said.
     need: Option<Timestamp>,
     need_us: u64,
+    /// When it came, on the monotonic clock.
+    came_us: u64,
     /// The physical clock when it came: one that goes back makes nothing fresher.
     came_ms: u64,
     /// When its time is up, and whether it then takes what is here, if that is not behind what the session has read.
@@ -66,21 +69,6 @@ pub(super) enum Then {
     Read(Reading),
     /// A write that is to be ordered after everything that anybody has been told of, and when it is due.
     Write(OpId, Command, Past, Option<u64>, Option<Plan>),
-}
-
-impl Then {
-    fn is_of(&self, op: OpId) -> bool {
-        match self {
-            Then::Read(reading) => reading.is_of(op),
-            Then::Write(of, ..) => *of == op,
-        }
-    }
-}
-
-impl Reading {
-    fn is_of(&self, op: OpId) -> bool {
-        self.asker == Asker::Get(op) || self.asker == Asker::Many(op)
-    }
 }
 
 /// Questions whose late answers are still learned from.
@@ -133,11 +121,25 @@ impl Reads {
     }
 
     pub(super) fn abandon(&mut self, op: OpId) {
-        self.waiting.retain(|reading| !reading.is_of(op));
-        self.unasked.retain(|then| !then.is_of(op));
+        self.retain(|reading| reading.asker != Asker::Get(op) && reading.asker != Asker::Many(op), |write| write != op);
+        self.end_question();
+    }
+
+    /// Keeps the reads that pass `reads`, and the writes whose operations pass `writes`.
+    fn retain(&mut self, reads: impl Fn(&Reading) -> bool, writes: impl Fn(OpId) -> bool) {
+        let wanted = |then: &Then| match then {
+            Then::Read(reading) => reads(reading),
+            Then::Write(op, ..) => writes(*op),
+        };
+        self.waiting.retain(|reading| reads(reading));
+        self.unasked.retain(wanted);
         if let Some(question) = &mut self.question {
-            question.then.retain(|then| !then.is_of(op));
+            question.then.retain(wanted);
         }
+    }
+
+    /// Somebody has gone who waited for the question.
+    fn end_question(&mut self) {
         // Nobody would ask again for whom nobody waits, and the next must not wait for its answer.
         if self.unasked.is_empty() {
             self.question.take_if(|question| question.then.is_empty());
@@ -177,14 +179,21 @@ impl Staged {
         if let Some((due_us, _)) = due {
             step.effects.timer(DUE, due_us.saturating_sub(now_us));
         }
-        let mut reading = Reading { asker, keys, past, level, need: None, need_us: now_us, came_ms: step.now.physical_ms, due, plan, takes_anything };
+        let came_ms = step.now.physical_ms;
+        let mut reading = Reading { asker, keys, past, level, need: None, need_us: now_us, came_us: now_us, came_ms, due, plan, takes_anything };
         match level {
             Level::Eventual => return self.serve(step, reading, Level::Eventual),
             Level::Session(set) => reading.need = Some(need(set, past)),
             _ if self.planted.is("read-without-asking") => reading.need = Some(past.read),
-            _ => return self.ask(step, Then::Read(reading)),
+            _ if self.has_space(&reading) => return self.ask(step, Then::Read(reading)),
+            _ => return,
         }
         self.await_order(step, reading);
+    }
+
+    /// Whether one more such read may wait.
+    fn has_space(&self, reading: &Reading) -> bool {
+        !matches!(reading.asker, Asker::Coordinator(..)) || self.reads.len() < MAX_SLICES
     }
 
     /// Whether the question and what may follow from it fit into a bound, for all that is known, and how long they take, in microseconds.
@@ -202,7 +211,7 @@ impl Staged {
     pub(super) fn ask<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, then: Then) {
         match &then {
             Then::Read(Reading { asker: Asker::Get(op) | Asker::Many(op), .. }) | Then::Write(op, ..) => {
-                step.effects.parked(*op, "a majority of the partition's servers to say up to where writes were told of".into());
+                step.effects.parked(*op, ANSWERS.into());
             }
             Then::Read(_) => {}
         }
@@ -293,7 +302,7 @@ impl Staged {
                 }
                 Then::Write(op, command, past, due_us, plan) => {
                     let after = question.upto.max(past.read).max(past.written);
-                    self.receive(step, op, command, after, (due_us, true, plan));
+                    self.receive(step, op, command, after, (due_us, Least::Made, plan));
                 }
             }
         }
@@ -306,6 +315,9 @@ impl Staged {
         if self.may_serve(&reading) {
             let level = reading.level;
             return self.serve(step, reading, level);
+        }
+        if !self.has_space(&reading) {
+            return;
         }
         if let Asker::Get(op) | Asker::Many(op) = reading.asker {
             step.effects.parked(op, format!("the order of writes to be made up to {need} (here up to {})", self.saved.cutoff));
@@ -332,7 +344,7 @@ impl Staged {
         }
     }
 
-    /// Serves the reads whose time is up, with what is here if they take that.
+    /// Serves the reads whose time is up, with what is here if they take that. Writes whose time is up before they have begun are refused.
     pub(super) fn serve_due<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         let now_us = step.now.monotonic_us;
         let is_due = |reading: &Reading| reading.due.is_some_and(|(due_us, _)| due_us <= now_us);
@@ -347,10 +359,23 @@ impl Staged {
                 self.costs.with(dc).asked(costs::Asked::Question).learn_at_least(now_us, 1, took_us);
             }
         }
+        let mut late = Vec::new();
         let asked = self.reads.question.iter_mut().map(|question| &mut question.then);
-        for then in asked.chain([&mut self.reads.unasked]) {
-            let is_due = |then: &mut Then| matches!(then, Then::Read(reading) if is_due(reading));
-            due.extend(then.extract_if(.., is_due).filter_map(|then| if let Then::Read(reading) = then { Some(reading) } else { None }));
+        for all in asked.chain([&mut self.reads.unasked]) {
+            let is_due = |then: &mut Then| match then {
+                Then::Read(reading) => is_due(reading),
+                Then::Write(.., due_us, _) => due_us.is_some_and(|due_us| due_us <= now_us),
+            };
+            for then in all.extract_if(.., is_due) {
+                match then {
+                    Then::Read(reading) => due.push(reading),
+                    Then::Write(op, .., plan) => late.push((op, plan)),
+                }
+            }
+        }
+        for (op, plan) in late {
+            self.remember(now_us, plan, "write", "nothing in time".into());
+            step.effects.reply(op, Reply::Failed(Failure::Timeout(ANSWERS.into())));
         }
         for reading in due {
             let takes_what_is_here = reading.due.is_some_and(|(_, best)| best);
@@ -372,7 +397,7 @@ impl Staged {
             let why = match reading.need {
                 _ if takes_what_is_here => format!("the order of writes to be made up to {}, which the session has read", reading.past.here),
                 Some(need) => format!("the order of writes to be made up to {need} (here up to {})", self.saved.cutoff),
-                None => "a majority of the partition's servers to say up to where writes were told of".into(),
+                None => ANSWERS.into(),
             };
             self.remember(now_us, reading.plan, "read", "nothing in time".into());
             if let Asker::Get(op) | Asker::Many(op) = reading.asker {
@@ -495,6 +520,21 @@ impl Staged {
         }
     }
 
+    /// Drops the slices that nobody waits for any more.
+    pub(super) fn drop_slices(&mut self, now_us: u64) {
+        let (own, transactions) = (self.place.server.partition, &self.transactions);
+        let is_waited_for = |reading: &Reading| match reading.asker {
+            Asker::Get(_) | Asker::Many(_) => true,
+            Asker::Coordinator(partition, transaction) if partition == own => transactions.state(transaction).is_some(),
+            Asker::Coordinator(..) => now_us < reading.came_us + SLICE_US,
+        };
+        let before = self.reads.len();
+        self.reads.retain(is_waited_for, |_| true);
+        if self.reads.len() < before {
+            self.reads.end_question();
+        }
+    }
+
     /// Fails the reads of several partitions of which not all have answered in time.
     pub(super) fn fail_slices<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         let now_us = step.now.monotonic_us;
@@ -505,6 +545,15 @@ impl Staged {
         }
     }
 }
+
+/// What an operation waits for that asks the others before it begins.
+const ANSWERS: &str = "a majority of the partition's servers to say up to where writes were told of";
+
+/// While so many reads wait, a slice that would have to wait too is dropped: its coordinator answers at its deadline.
+const MAX_SLICES: usize = 10_000;
+
+/// How long a slice of another partition's transaction waits, in microseconds: its coordinator has given up by then, and nobody says so.
+const SLICE_US: u64 = 30_000_000;
 
 /// How much later than its bound a slice's answer may come, in microseconds.
 const SLICE_WAY_US: u64 = 20_000;

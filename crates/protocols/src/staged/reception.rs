@@ -32,6 +32,18 @@ pub(super) struct Waiting {
     pub(super) bytes: usize,
 }
 
+/// The least that a write's client takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Least {
+    /// That it is kept here for later, in no order.
+    #[default]
+    Kept,
+    /// That a majority has it, with its place in the order.
+    Ordered,
+    /// That it is made.
+    Made,
+}
+
 /// A write that was received here, from when it is kept until it is made.
 #[derive(Default)]
 pub(super) struct Own {
@@ -48,8 +60,8 @@ pub(super) struct Own {
     pub(super) wanted_us: Option<u64>,
     /// When it is to be answered, made or not; `None`: when it is made.
     pub(super) due_us: Option<u64>,
-    /// Whether it is answered by then at the latest, or not at all: a weaker answer is not taken.
-    pub(super) strict: bool,
+    /// What it is answered with by then; where that has not been reached, with an error.
+    pub(super) least: Least,
     /// With a bound.
     pub(super) plan: Option<Plan>,
 }
@@ -93,14 +105,14 @@ impl Staged {
         Some(gone.held)
     }
 
-    /// Keeps a client's write, ordered after `after`, here and at the others. With `due_us` it is answered by then with what it has come to, or, if it is `strict`, with what is asked for.
+    /// Keeps a client's write, ordered after `after`, here and at the others. With `due_us` it is answered by then with what it has come to, or with an error if that is less than `least`.
     pub(super) fn receive<S: Store<Timestamp>>(
         &mut self,
         step: &mut Step<'_, Self, S>,
         op: OpId,
         command: Command,
         after: Timestamp,
-        (due_us, strict, plan): (Option<u64>, bool, Option<Plan>),
+        (due_us, least, plan): (Option<u64>, Least, Option<Plan>),
     ) {
         if self.is_full(1) {
             let busy = format!("{} writes of {} bytes wait for their turn in the order", self.held.len(), self.held_bytes);
@@ -109,14 +121,17 @@ impl Staged {
         let now_us = step.now.monotonic_us;
         let id = self.stamp(step, after);
         // Without a quorum it goes to this disk, and has no place in the order.
-        let ordered = due_us.is_none() || strict || self.connected(now_us);
+        let ordered = least > Least::Kept || self.connected(now_us);
         let held = Held { id, ordered, command };
         self.keep(step, held.clone());
         if !ordered {
             return self.have_kept(step, op, id, plan);
         }
-        let wanted_us = (due_us.is_none() || strict).then_some(now_us);
-        let own = Own { op: Some(op), begun_us: now_us, sent_us: now_us, wanted_us, due_us, strict, plan, ..Own::default() };
+        let wanted_us = (least == Least::Made).then_some(now_us);
+        // Others may make it at its place. Where it writes nothing there it leaves no name, and would be decided again as one in no order.
+        let leaves_no_name = matches!(&held.command, Command::Test(write) if write.otherwise.is_none());
+        let least = if leaves_no_name { least.max(Least::Ordered) } else { least };
+        let own = Own { op: Some(op), begun_us: now_us, sent_us: now_us, wanted_us, due_us, least, plan, ..Own::default() };
         self.own.insert(id, own);
         step.effects.parked(op, "a majority of the partition's servers to have the write, and to put it into the order".into());
         self.transmit(step, held);
@@ -209,7 +224,7 @@ impl Staged {
     fn have_transmitted<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, id: VersionId) {
         let now_us = step.now.monotonic_us;
         let Some(own) = self.own.get_mut(&id) else { return };
-        let (Some(due_us), false) = (own.due_us, own.strict) else { return };
+        let Some(due_us) = own.due_us.filter(|_| own.least < Least::Made) else { return };
         let left_us = due_us.saturating_sub(now_us);
         let standing = self.standing(now_us);
         let bound_us = Some(u32::try_from(left_us).unwrap_or(u32::MAX));
@@ -237,20 +252,20 @@ impl Staged {
         let due: Vec<VersionId> = self.own.iter().filter(|(_, own)| is_due(own)).map(|(id, _)| *id).collect();
         for id in due {
             let Some(own) = self.own.get_mut(&id) else { continue };
-            let (durable, strict) = (own.durable_us.is_some(), own.strict);
+            let (durable, least) = (own.durable_us.is_some(), own.least);
             // The least path takes as long as it takes, as long as there is one.
-            let Some(op) = own.op.take_if(|_| strict || durable || !connected) else { continue };
+            let Some(op) = own.op.take_if(|_| least == Least::Made || durable || !connected) else { continue };
             let plan = own.plan;
-            if strict {
-                self.remember(now_us, plan, "write", "nothing in time".into());
-                step.effects.reply(op, Reply::Failed(Failure::Timeout("the write's turn in the order; it may come yet".into())));
-            } else if durable {
+            if durable && least < Least::Made {
                 let late_us = own.due_us.map_or(0, |due_us| now_us.saturating_sub(due_us));
                 self.costs.late.learn(now_us, 1, late_us);
                 self.remember(now_us, plan, "write", "on a majority's disks".into());
                 step.effects.reply(op, Reply::Put(id));
-            } else {
+            } else if least == Least::Kept {
                 self.keep_for_later(step, op, id, plan);
+            } else {
+                self.remember(now_us, plan, "write", "nothing in time".into());
+                step.effects.reply(op, Reply::Failed(Failure::Timeout("the write's turn in the order; it may come yet".into())));
             }
         }
     }

@@ -143,6 +143,8 @@ impl Staged {
         self.saved = start.saved().ok().flatten().unwrap_or_default();
         let mut kept: BTreeMap<VersionId, ()> = BTreeMap::new();
         let mut held: Vec<(u64, Held)> = Vec::new();
+        // Of each batch, its writes in no order; and those that are made, whether their batch is still needed or not.
+        let (mut unordered, mut made) = (BTreeMap::new(), BTreeSet::new());
         for (index, record) in start.log().into_iter().flatten() {
             self.ends.last = index;
             match record {
@@ -153,16 +155,21 @@ impl Staged {
                 Record::Promised(ballot, closed) => self.promise(ballot, closed),
                 Record::Accepted(instance, ballot, batch) => {
                     self.promise(ballot, batch.cutoff);
+                    let names: Vec<VersionId> = batch.writes.iter().filter(|held| !held.ordered).map(|held| held.id).collect();
+                    unordered.insert(instance, names);
                     if instance > self.saved.forgotten {
                         self.batches.insert(instance, Stored { ballot, batch, chosen: false, made: false, index });
                     }
                 }
-                Record::Executed(instance) => self.saved.executed = self.saved.executed.max(instance),
+                Record::Executed(instance) => {
+                    made.extend(unordered.remove(&instance).into_iter().flatten());
+                    self.saved.executed = self.saved.executed.max(instance);
+                }
             }
         }
         self.ends.last = self.ends.last.max(self.saved.through);
         (self.ends.cut, self.ends.tried) = (start.entries.first().map_or(self.ends.last, |(index, _)| index - 1), self.ends.last);
-        let (mut undecided, mut made) = (0, BTreeSet::new());
+        let mut undecided = 0;
         for (instance, stored) in self.batches.range_mut(..=self.saved.executed) {
             (stored.chosen, stored.made) = (true, true);
             if stored.batch.writes.iter().any(|held| !matches!(held.command, Command::Put(_))) {
@@ -172,7 +179,6 @@ impl Staged {
             if *instance == self.saved.executed {
                 self.next = stored.batch.next;
             }
-            made.extend(stored.batch.writes.iter().filter(|held| !held.ordered).map(|held| held.id));
         }
         // What their commands came to is not in the log; whoever needs them gets the state.
         self.batches.retain(|instance, _| *instance > undecided);

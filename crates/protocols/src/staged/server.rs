@@ -9,7 +9,7 @@ use super::message::{Asked, Bound, Command, Message, Past, Reply, Request};
 use super::options::{Estimate, StagedOptions};
 use super::reads::{Asker, Gathered, Reads, Then};
 use super::recent::{Plan, Recent};
-use super::reception::{Own, Waiting};
+use super::reception::{Least, Own, Waiting};
 use super::record::{Ends, Saved, Stored};
 use super::state::Pages;
 use crate::gather::Gather;
@@ -269,6 +269,7 @@ impl Staged {
 
     fn on_watch<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>) {
         self.watching = false;
+        self.drop_slices(step.now.monotonic_us);
         self.ask_again(step);
         self.coordinate(step);
         if self.reads.len() > 0 || self.wanted.upto > self.saved.cutoff {
@@ -356,7 +357,12 @@ impl Staged {
         // A test can be answered before it is decided; what a change or a guarded write comes to is its answer.
         let decides = matches!(command, Command::Change(..) | Command::PutIf(..));
         let command = if self.planted.is("tested-before-its-place") { decided_now(step, command) } else { command };
-        let strict = bound.is_none_or(|bound| bound.least == Some(Level::Strong)) || decides;
+        let least = match bound {
+            Some(Bound { least: None | Some(Level::Eventual), .. }) if !decides => Least::Kept,
+            Some(Bound { least: Some(Level::Session(_)), .. }) if !decides => Least::Ordered,
+            _ => Least::Made,
+        };
+        let strict = least == Least::Made;
         // An error has time until the very end.
         let due_us = bound.map(|bound| if strict { now_us + u64::from(bound.within_us) } else { self.due_us(now_us, bound.within_us) });
         let (what, (k, b)) = match (bound.is_some(), strict) {
@@ -372,7 +378,7 @@ impl Staged {
             }
             return self.ask(step, Then::Write(op, command, past, due_us, plan));
         }
-        self.receive(step, op, command, past.read.max(past.written), (due_us, false, plan));
+        self.receive(step, op, command, past.read.max(past.written), (due_us, least, plan));
     }
 }
 

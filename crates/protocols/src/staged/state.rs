@@ -25,13 +25,11 @@ pub(super) struct Pages {
     tries: u32,
     /// The instances up to this one are in every page: where the first was of.
     base: Option<(u64, Timestamp)>,
-    /// The greatest instance that is in any page.
-    most: u64,
 }
 
 impl Pages {
     fn of(from: DcId) -> Pages {
-        Pages { from, next: (0, 0), asked_us: 0, tries: 0, base: None, most: 0 }
+        Pages { from, next: (0, 0), asked_us: 0, tries: 0, base: None }
     }
 }
 
@@ -102,12 +100,16 @@ impl Staged {
         (executed, cutoff): (u64, Timestamp),
     ) {
         let Some(mut pages) = self.pages.take_if(|pages| pages.from == from && pages.next == at) else { return };
-        if executed < self.saved.executed {
+        let (base, _) = *pages.base.get_or_insert((executed, cutoff));
+        if executed < base.max(self.saved.executed) {
             // It was restarted, perhaps, and knows less than when it was asked.
             return;
         }
-        pages.base.get_or_insert((executed, cutoff));
-        pages.most = pages.most.max(executed);
+        if executed > self.saved.installed {
+            // Before the versions: they stay, also where these pages are not gone on with.
+            self.saved.installed = executed;
+            self.save(step);
+        }
         for update in updates {
             step.clock.raise(update.id.written);
             step.install(update);
@@ -121,7 +123,6 @@ impl Staged {
             None => {
                 let (executed, cutoff) = pages.base.unwrap_or_default();
                 self.saved.installing = false;
-                self.saved.installed = pages.most;
                 if executed > self.saved.executed {
                     self.jump(step, executed, cutoff);
                 }

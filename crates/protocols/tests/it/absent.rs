@@ -284,3 +284,113 @@ fn nothing_is_left_of_a_slice_whose_coordinator_gave_up() {
     desk.pass(5_000, inside);
     assert_eq!(waiting(&desk), [0.0, 0.0]);
 }
+
+/// The protocols that hide what depends on what has not arrived. In `adaptive` readers check with the whole data center, or nothing would be hidden from those who read of one partition.
+const HIDING: [(&str, &str); 5] = [("causal", ""), ("gentlerain", ""), ("cops", ""), ("hybrid", ""), ("adaptive", "choose = \"all\"")];
+
+/// Everything but what partition 1 of data center 0 says to the one of data center 1.
+fn without_causes(from: ServerId, to: ServerId) -> bool {
+    (from, to) != (server(0, 1), server(1, 1))
+}
+
+/// Data center 0 has nothing left of a deletion that is hidden in data center 1, where what it depends on has not arrived. The key, of partition 0.
+fn hidden(protocol: &str, options: &str) -> (Desk, Key) {
+    let mut desk = Desk::new(protocol, options, 2, 2);
+    desk.pass(300, all);
+    let (k, cause, mut writer) = (key("k", 0, 2), key("cause", 1, 2), desk.session());
+    desk.put(0, &mut writer, &k, "old");
+    desk.pass(300, all);
+    desk.put(0, &mut writer, &cause, "cause");
+    desk.delete(0, &mut writer, &k);
+    desk.pass(3_000, without_causes);
+    let at = server(0, 0);
+    assert_eq!(desk.replicas[&at].status(desk.now(at)).store.versions, 0, "{protocol}: the deletion is collected");
+    assert_eq!(desk.get(1, &mut desk.session(), &k), old(), "{protocol}: it is hidden");
+    (desk, k)
+}
+
+/// A way to read a key, and the partition that is asked.
+type Way = fn(&Key) -> (u16, Operation);
+
+/// A session that has read that a key is gone does not find it where the deletion is hidden, however it has read it.
+#[test]
+fn a_deletion_that_was_read_is_waited_for_where_it_is_hidden() {
+    let kinds: [Way; 4] = [
+        |k| (0, get(k, Level::Causal)),
+        |k| (0, many(&[k, &key("other", 1, 2)])),
+        // The coordinator is of another partition.
+        |k| (1, many(&[&key("other", 1, 2), k])),
+        |k| (0, Operation::Change { key: k.clone(), change: Change::Delete, dial: Dial::default() }),
+    ];
+    for (protocol, options) in HIDING {
+        for (number, kind) in kinds.into_iter().enumerate() {
+            let what = format!("{protocol}, read {number}");
+            let (mut desk, k) = hidden(protocol, options);
+            let ((partition, operation), mut alice) = (kind(&k), desk.session());
+            match desk.ask(server(0, partition), &mut alice, operation, 100, without_causes) {
+                Some(Outcome::Changed { before, version }) => assert_eq!((text(before), version), (None, None), "{what}"),
+                outcome => assert!(values(outcome).iter().all(Option::is_none), "{what}"),
+            }
+            // At home nothing waits for that.
+            assert_eq!(desk.get(0, &mut alice.clone(), &k), None, "{what}");
+            desk.put(0, &mut alice.clone(), &key("w", 1, 2), "written");
+            assert_eq!(desk.read(0, &mut alice.clone(), &[&key("v", 1, 2), &k]), [None, None], "{what}");
+            let read = get(&k, Level::Causal);
+            // In `adaptive` it need not wait: that the session has seen it shows the deletion to it.
+            let early = desk.ask(server(1, 0), &mut alice.clone(), read.clone(), 1_000, without_causes);
+            assert!(early.is_none_or(|early| value(Some(early)).is_none()), "{what}: what was deleted is found");
+            assert_eq!(value(desk.ask(server(1, 0), &mut alice, read, 3_000, all)), None, "{what}");
+        }
+    }
+}
+
+/// Nor does who reads what such a session has written since.
+#[test]
+fn what_was_written_after_a_deletion_that_was_read_is_not_seen_before_it() {
+    for (protocol, options) in HIDING {
+        for coordinator in 0..2 {
+            let what = format!("{protocol}, read at {coordinator}");
+            let (mut desk, k) = hidden(protocol, options);
+            let (effect, mut alice) = (key("effect", 0, 2), desk.session());
+            let read = if coordinator == 0 { get(&k, Level::Causal) } else { many(&[&key("other", 1, 2), &k]) };
+            let found = desk.ask(server(0, coordinator), &mut alice, read, 100, without_causes);
+            assert!(values(found).iter().all(Option::is_none), "{what}");
+            desk.put(0, &mut alice, &effect, "effect");
+            for _ in 0..4 {
+                desk.pass(300, without_causes);
+                let seen = desk.read(1, &mut desk.session(), &[&effect, &k]);
+                assert!(seen[0].is_none() || seen[1].is_none(), "{what}: {seen:?}");
+                let mut bob = desk.session();
+                let seen = desk.get(1, &mut bob, &effect);
+                let and = if seen.is_some() { desk.get(1, &mut bob, &k) } else { None };
+                assert_eq!(and, None, "{what}: after {seen:?}");
+            }
+            desk.pass(1_000, all);
+            let mut bob = desk.session();
+            assert_eq!(desk.get(1, &mut bob, &effect).as_deref(), Some("effect"), "{what}");
+            assert_eq!(desk.get(1, &mut bob, &k), None, "{what}");
+        }
+    }
+}
+
+/// A session that finds nothing, again and again, carries no more for it; one that reads at level eventual carries nothing.
+#[test]
+fn a_session_that_finds_nothing_does_not_grow() {
+    for (protocol, options) in HIDING {
+        let mut desk = Desk::new(protocol, options, 2, 2);
+        desk.pass(1_000, all);
+        let (mut alice, mut bob) = (desk.session(), desk.session());
+        let (k, nothing) = (key("k", 0, 2), desk.session().to_bytes());
+        assert_eq!(value(desk.ask(server(0, 0), &mut bob, get(&k, Level::Eventual), 100, all)), None, "{protocol}");
+        assert_eq!(bob.to_bytes(), nothing, "{protocol}");
+        let mut lengths = Vec::new();
+        for round in 0..60 {
+            desk.pass(25, all);
+            let absent = key(&format!("absent{round}-"), round % 2, 2);
+            assert_eq!(desk.get(0, &mut alice, &absent), None, "{protocol}");
+            lengths.push(alice.signed_bytes().len());
+        }
+        // In `adaptive` a session knows where its last eight reads were.
+        assert!(lengths[59] <= lengths[10] + 8, "{protocol}: {lengths:?}");
+    }
+}

@@ -408,3 +408,45 @@ fn who_checks_with_others_asks_them_again_before_they_stop() {
     desk.pass(150, everything);
     assert_eq!(asked(&mut desk), 1);
 }
+
+/// Begins a transaction of both partitions in data center 1, by a session that depends on what has not arrived there.
+fn slices_that_wait(desk: &mut Desk) -> (ServerId, OpId) {
+    let (near, far, mut session) = (key("near", 0, 2), key("far", 1, 2), desk.session());
+    for key in [&near, &far] {
+        desk.put(0, &mut session, key, "there");
+    }
+    desk.wait(1, &mut session, Operation::ReadTransaction { keys: vec![near, far], dial: Dial::default() })
+}
+
+/// Whoever is asked for a slice is not told that its coordinator has given up: it keeps it for as long as it is asked again, and not much longer.
+#[test]
+fn nothing_is_left_of_a_slice_whose_coordinator_gave_up() {
+    let mut desk = Desk::new("adaptive", "", 2, 2);
+    desk.pass(SLOW, everything);
+    let inside = |from: ServerId, to: ServerId| from.dc == to.dc;
+    let held = |desk: &Desk| [0, 1].map(|partition| gauge(desk, server(1, partition), "held_reads"));
+    let (at, op) = slices_that_wait(&mut desk);
+    desk.pass(4_500, inside);
+    assert_eq!(held(&desk), [1.0, 1.0], "each is held once, however often it is asked for");
+    desk.pass(1_000, inside);
+    let (outcome, _) = desk.done.remove(&(at, op)).expect("its deadline has passed");
+    assert!(matches!(outcome, Outcome::Failed(Failure::Timeout(_))), "{outcome:?}");
+    assert_eq!(held(&desk)[0], 0.0);
+    desk.under_way.clear();
+    desk.pass(10_000, inside);
+    assert_eq!(held(&desk), [0.0, 0.0]);
+}
+
+/// A slice that is lost on its way is asked for again.
+#[test]
+fn a_slice_that_was_lost_is_asked_for_again() {
+    let mut desk = Desk::new("adaptive", "", 2, 2);
+    desk.pass(SLOW, everything);
+    let (at, op) = slices_that_wait(&mut desk);
+    desk.under_way.retain(|(from, to, _)| (*from, *to) != (server(1, 0), server(1, 1)));
+    desk.pass(1_000, everything);
+    assert!(!desk.done.contains_key(&(at, op)));
+    desk.pass(2_000, everything);
+    let (outcome, _) = desk.done.remove(&(at, op)).expect("it was asked for again");
+    assert!(matches!(&outcome, Outcome::Many(reads, _) if reads.iter().all(|read| read.value.is_some())), "{outcome:?}");
+}

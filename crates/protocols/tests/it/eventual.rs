@@ -6,7 +6,7 @@ use rheostat_core::dial::{Dial, Level};
 use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
-use rheostat_core::version::Key;
+use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
 
 fn everything(_: rheostat_core::ids::ServerId, _: rheostat_core::ids::ServerId) -> bool {
@@ -97,6 +97,29 @@ fn a_tombstone_stays_while_an_older_write_may_arrive() {
         let id = crate::common::server(dc, 0);
         assert_eq!(desk.replicas[&id].status(desk.now(id)).store.versions, 0);
     }
+}
+
+/// A value that has expired by a clock that is ahead is shown by nobody there, and is there when the clock is right again; it goes when it has expired by every clock.
+#[test]
+fn what_has_expired_by_a_clock_that_is_ahead_is_kept_for_a_while() {
+    let mut desk = Desk::new("eventual", "", 2, 1);
+    let x = key("x", 0, 1);
+    let versions = |desk: &Desk| [0, 1].map(|dc| desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).store.versions);
+    desk.skew_ms.insert(server(0, 0), 5_000);
+    desk.pass(300, everything);
+    let expires_ms = desk.now(server(1, 0)).physical_ms + 3_000;
+    let items = [Item { key: x.clone(), value: Some(b"1"[..].into()), expires_ms }].into_iter().collect();
+    let written = desk.run(1, &mut desk.session(), Operation::Put { items, dial: Dial::default() });
+    assert!(matches!(written, Outcome::Written(_)), "{written:?}");
+    desk.pass(1_500, everything);
+    assert_eq!((desk.get(0, &mut desk.session(), &x), desk.get(1, &mut desk.session(), &x)), (None, Some("1".to_owned())));
+    desk.skew_ms.clear();
+    assert_eq!(desk.get(0, &mut desk.session(), &x).as_deref(), Some("1"), "it was not let go of");
+    desk.pass(5_000, everything);
+    assert_eq!((desk.get(0, &mut desk.session(), &x), desk.get(1, &mut desk.session(), &x)), (None, None));
+    assert_eq!(versions(&desk), [1, 1]);
+    desk.pass(10_000, everything);
+    assert_eq!(versions(&desk), [0, 0]);
 }
 
 /// What names a data center that there is not was not made here: nodes look at that when they are handed a token.

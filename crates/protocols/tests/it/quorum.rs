@@ -1,15 +1,18 @@
 //! Quorums and values that stand side by side, claim by claim.
 
+use crate::alone::Alone;
 use crate::common::{Desk, Frame, key, server, text};
 use rheostat_clock::DcId;
 use rheostat_core::dial::{Dial, Quorum};
 use rheostat_core::failure::Failure;
-use rheostat_core::ids::ServerId;
+use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
+use rheostat_core::protocol::Protocol;
 use rheostat_core::session::Session;
+use rheostat_core::step::{Departure, Effect, EffectOf};
 use rheostat_core::version::{Item, Key};
-use rheostat_protocols::quorum::Resolver;
+use rheostat_protocols::quorum::{Message, Quorum as Replica, Resolver};
 use rheostat_protocols::registry::Sessions;
 
 fn everything(_: ServerId, _: ServerId) -> bool {
@@ -262,6 +265,66 @@ fn a_replica_that_is_filled_counts_for_writes() {
     assert!(matches!(get(&mut desk, 1, &x, dial(1, 1), without_2), Ok(Some(_))), "another one is asked");
     let alone = get(&mut desk, 1, &x, dial(1, 1), nothing);
     assert!(matches!(alone, Err(Failure::Insufficient(_))), "data center 2 may have more: {alone:?}");
+}
+
+/// What a replica counts for is on its disk, whatever the durability: without its power it would answer reads as if it had never had it.
+#[test]
+fn a_replica_says_that_it_has_what_is_on_its_disk() {
+    let place = |dc| Place { server: server(dc, 0), data_centers: 2, partitions: 1, first_partitions: 1, replicas: 1 };
+    let (mut far, mut here) = (Alone::<Replica>::new(place(1), ""), Alone::<Replica>::new(place(0), ""));
+    let mut writer = far.session();
+    far.put(&mut writer, &key("x", 0, 1), "there");
+    let update = far.own_updates().remove(0);
+    let upto = update.id.written;
+    let departures = |effects: Vec<EffectOf<Replica>>| -> Vec<Departure> {
+        let answers = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { message: Message::Has { .. }, departure, .. } => Some(departure),
+            _ => None,
+        });
+        answers.collect()
+    };
+    let asked_before = here.step(|quorum, step| quorum.on_member_message(step, server(1, 0), Message::Await { round: 1, upto }));
+    assert_eq!(departures(asked_before), [], "it has not come");
+    let came = here.step(|quorum, step| quorum.on_update(step, DcId(1), update));
+    assert_eq!(departures(came), [Departure::FlushedAtOnce]);
+    let asked_again = here.step(|quorum, step| quorum.on_member_message(step, server(1, 0), Message::Await { round: 2, upto }));
+    assert_eq!(departures(asked_again), [Departure::FlushedAtOnce]);
+}
+
+/// All values, of a replica that asks others for them.
+fn look_together(desk: &mut Desk, dc: u8, session: &mut Session, key: &Key, open: fn(ServerId, ServerId) -> bool) -> Vec<String> {
+    let siblings = Operation::Siblings { key: key.clone(), dial: dial(1, 1) };
+    match desk.ask(server(dc, 0), session, siblings, 6_000, open) {
+        Some(Outcome::Siblings(reads, _)) => reads.into_iter().map(|read| text(read).unwrap()).collect(),
+        other => panic!("siblings: {other:?}"),
+    }
+}
+
+/// A context that a replica gives while it is filled covers what it has got back of its own, and not what is still to come: nobody has seen that.
+#[test]
+fn a_context_of_a_replica_that_is_filled_covers_what_was_seen() {
+    for (comes_back_first, seen, left) in [(false, &[][..], &["mine", "there"][..]), (true, &["there"][..], &["mine"][..])] {
+        let mut desk = Desk::new("quorum", "", 3, 1);
+        let x = key("x", 0, 1);
+        desk.pass(300, everything);
+        // Data center 0 does not get it.
+        replace(&mut desk, 1, &mut nobody(), &x, "there");
+        desk.pass(100, without_0);
+        assert_eq!(look(&mut desk, 2, &mut nobody(), &x), ["there"]);
+        desk.lose_disk("quorum", "", server(1, 0));
+        desk.pass(1_000, if comes_back_first { without_0 } else { without_2 });
+        let mut reader = desk.session();
+        assert_eq!(look_together(&mut desk, 1, &mut reader, &x, without_2), seen);
+        desk.pass(5_000, everything);
+        assert_eq!(look(&mut desk, 0, &mut nobody(), &x), ["there"], "it has come back");
+        replace(&mut desk, 0, &mut reader, &x, "mine");
+        desk.pass(1_000, everything);
+        for dc in 0..3 {
+            let mut found = look(&mut desk, dc, &mut nobody(), &x);
+            found.sort();
+            assert_eq!(found, left, "in data center {dc}");
+        }
+    }
 }
 
 /// A data center that does not answer is not passed over: a replica that goes on with less would say of what those two had that it is replaced.

@@ -5,7 +5,7 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Place, ServerId};
-use rheostat_core::link::{BATCH_BYTES, LinkFrame};
+use rheostat_core::link::{BATCH_BYTES, LinkFrame, REMEMBERED_BYTES};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, ReplicaConfig};
@@ -325,6 +325,75 @@ fn a_lost_data_center_says_nothing_more_when_everything_of_it_is_here() {
         desk.put(2, &mut desk.session(), &x, "too late");
         desk.pass(1_000, |_, _| true);
         assert_eq!(desk.get(0, &mut desk.session(), &x).as_deref(), Some("of the lost"), "{protocol}");
+    }
+}
+
+/// A data center is given up while a partition is written to without a pause, so that no heartbeats are sent: what is written says as much of the lost one, and what the other one writes is shown.
+#[test]
+fn a_stream_that_has_ended_goes_on_beside_writes_without_a_pause() {
+    for protocol in ["causal", "gentlerain", "cops", "adaptive", "hybrid"] {
+        let mut desk = Desk::new(protocol, "", 3, 1);
+        let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+        let without = |from: ServerId, to: ServerId| from.dc.0 != 2 && to.dc.0 != 2;
+        let heard = |desk: &Desk, dc: u8| {
+            let links = desk.replicas[&server(dc, 0)].status(desk.now(server(dc, 0))).links;
+            links.into_iter().find(|link| link.dc == DcId(2)).map(|link| link.received_durable).unwrap()
+        };
+        desk.pass(300, |_, _| true);
+        desk.under_way.clear();
+        desk.pass(100, without);
+        let end = heard(&desk, 0);
+        assert_eq!(end, heard(&desk, 1), "{protocol}");
+        (0..2).for_each(|dc| desk.with(server(dc, 0), |replica, now, out| replica.lose(now, DcId(2), Some(end), out)));
+        let mut writer = desk.session();
+        for round in 0..500 {
+            desk.put(0, &mut writer, &x, &round.to_string());
+            if round == 100 {
+                desk.put(1, &mut desk.session(), &y, "of the other");
+            }
+            desk.pass(1, without);
+        }
+        let behind_ms = desk.now(server(0, 0)).physical_ms.saturating_sub(heard(&desk, 0).millis());
+        assert!(behind_ms < 50, "{protocol}: {behind_ms} ms behind");
+        assert_eq!(desk.get(0, &mut desk.session(), &y).as_deref(), Some("of the other"), "{protocol}");
+    }
+}
+
+/// Data centers 1 and 2 do not hear each other. What 2 wrote to one partition comes to 1 in parts, by way of 0: the first x is not among them, and y depends on it. The second x is, and is shown only with z, which is under way
+/// to the other partition.
+#[test]
+fn what_is_passed_on_in_parts_is_read_when_it_is_visible() {
+    for protocol in ["causal", "gentlerain", "cops", "adaptive", "hybrid"] {
+        let mut desk = Desk::new(protocol, "", 3, 2);
+        let (x, y, z) = (key("x", 0, 2), key("y", 0, 2), key("z", 1, 2));
+        let apart = |from: ServerId, to: ServerId| from.dc != to.dc && from.dc.0 != 0 && to.dc.0 != 0;
+        let slow = |from: ServerId, to: ServerId| (from, to) == (server(0, 1), server(1, 1));
+        desk.pass(300, |_, _| true);
+        let mut session = desk.session();
+        desk.put(2, &mut session, &x, "first");
+        desk.put(2, &mut session, &y, &"y".repeat(REMEMBERED_BYTES + 1));
+        desk.pass(300, |from, to| !apart(from, to) || from.partition.0 == 1);
+        desk.put(2, &mut session, &z, "z");
+        desk.put(2, &mut session, &x, "second");
+        let get = Operation::Get { key: y.clone(), dial: Dial::default() };
+        let (mut refused, mut read) = (0, false);
+        for _ in 0..400 {
+            let open = refused >= 20;
+            desk.pass(100, |from, to| !apart(from, to) && (open || !slow(from, to)));
+            desk.under_way.retain(|(from, to, _)| slow(*from, *to));
+            let mut reader = desk.session();
+            match desk.run(1, &mut reader, get.clone()) {
+                Outcome::Failed(Failure::Busy(_)) => refused += 1,
+                Outcome::Read(found, _) if found.value.is_some() => {
+                    assert_eq!(desk.get(1, &mut reader, &x).as_deref(), Some("second"), "{protocol}: y is read, and what it depends on is not there");
+                    read = true;
+                    break;
+                }
+                Outcome::Read(..) => {}
+                other => panic!("{protocol}: {other:?}"),
+            }
+        }
+        assert!(read && refused >= 20, "{protocol}: {read}, refused {refused} times");
     }
 }
 

@@ -1,14 +1,15 @@
 //! Members of groups that start again: what they had applied, and what has been collected since, is not decided anew.
 
-use crate::common::{Desk, key, server, text};
+use crate::common::{Desk, Frame, key, server, text};
 use rheostat_core::dial::{Dial, Level};
-use rheostat_core::ids::{KeyspaceId, Place, ServerId};
+use rheostat_core::ids::{KeyspaceId, OpId, Place, ServerId};
 use rheostat_core::operation::{Change, Expiry, Guard, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
-use rheostat_core::replica::ReplicaConfig;
+use rheostat_core::replica::{Execution, ReplicaConfig};
 use rheostat_core::store::{Durability, Recovered};
 use rheostat_core::version::{Item, Key};
-use rheostat_protocols::session::{Everywhere, InDataCenter, Replicated, Scope};
+use rheostat_core::wire::Wire;
+use rheostat_protocols::session::{Everywhere, InDataCenter, Message, Replicated, Scope};
 use rheostat_stack::{AnyStore, Driver, Inner};
 use rheostat_storage::MemoryStore;
 use std::any::Any;
@@ -66,14 +67,46 @@ impl<W: Scope> Members<W> {
     fn pass(&mut self, ms: u64, wanted: impl Fn(ServerId, ServerId) -> bool) {
         for _ in 0..ms {
             self.desk.pass(1, &wanted);
-            for id in self.desk.servers() {
-                self.desk.with(id, |replica, now, out| {
-                    replica.write_through();
-                    while let Some(job) = replica.poll_flush(now) {
-                        replica.end_flush(now, job.run(), out);
-                    }
-                });
-            }
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        for id in self.desk.servers() {
+            self.desk.with(id, |replica, now, out| {
+                replica.write_through();
+                while let Some(job) = replica.poll_flush(now) {
+                    replica.end_flush(now, job.run(), out);
+                }
+            });
+        }
+    }
+
+    /// A frame arrives, without time passing; what forwards a write arrives twice.
+    fn deliver(&mut self, (from, to, frame): &Frame) {
+        let forwards = matches!(Message::from_bytes(frame), Ok(Message::Forward { .. } | Message::ForwardIf { .. }));
+        for _ in 0..if forwards { 2 } else { 1 } {
+            self.desk.with(*to, |replica, now, out| replica.receive(now, *from, frame, out));
+        }
+        self.flush();
+    }
+
+    /// Delivers the frame that has been under way for longest; says whether there was one.
+    fn deliver_first(&mut self) -> bool {
+        if self.desk.under_way.is_empty() {
+            return false;
+        }
+        let frame = self.desk.under_way.remove(0);
+        self.deliver(&frame);
+        true
+    }
+
+    /// Begins an operation that waits.
+    fn start(&mut self, at: ServerId, operation: Operation) -> OpId {
+        let mut session = self.desk.session();
+        match self.desk.with(at, |replica, now, out| replica.execute(now, operation, &mut session, out)) {
+            Execution::Waiting(op) => op,
+            Execution::Done { outcome, .. } => panic!("{outcome:?}"),
         }
     }
 
@@ -82,8 +115,8 @@ impl<W: Scope> Members<W> {
         let mut session = self.desk.session();
         let execution = self.desk.with(at, |replica, now, out| replica.execute(now, operation, &mut session, out));
         let op = match execution {
-            rheostat_core::replica::Execution::Done { outcome, .. } => return Some(outcome),
-            rheostat_core::replica::Execution::Waiting(op) => op,
+            Execution::Done { outcome, .. } => return Some(outcome),
+            Execution::Waiting(op) => op,
         };
         for _ in 0..ms {
             self.pass(1, &wanted);
@@ -273,9 +306,7 @@ fn what_is_written_during_a_hand_over_that_fails_is_done_after_it() {
         let follower = members.desk.servers().into_iter().find(|id| *id != leads).unwrap();
         members.write(leads, put(&k, Some("before")), all);
         members.pass(100, all);
-        let item = Item { key: k.clone(), value: Some(b"guarded"[..].into()), expires_ms: 0 };
-        let guard = Guard { key: key("other", 0, 1), version: None };
-        let guarded = Operation::PutIf { items: [item].into_iter().collect(), guards: vec![guard], dial: Dial::default() };
+        let guarded = put_if_absent(&k, "guarded", &key("other", 0, 1));
         for (at, operation, written) in
             [(leads, put(&k, Some("here")), "here"), (follower, put(&k, Some("there")), "there"), (leads, guarded, "guarded")]
         {
@@ -289,6 +320,79 @@ fn what_is_written_during_a_hand_over_that_fails_is_done_after_it() {
             assert_eq!(members.leader(), leads);
         }
     }
+}
+
+fn put_if_absent(key: &Key, value: &str, guard: &Key) -> Operation {
+    let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+    let guards = vec![Guard { key: guard.clone(), version: None }];
+    Operation::PutIf { items: [item].into_iter().collect(), guards, dial: Dial::default() }
+}
+
+/// What `at` (the next leader, or the third member) has sent to the leader arrives there when that has handed over and so many messages have arrived since, each of those that forward a write twice.
+fn others_write_during_a_hand_over<W: Scope>(data_centers: u8, replicas: u8, delivered: usize, (at, guarded): (usize, bool)) {
+    let why = format!("{}, {delivered} messages, member {at}, guarded: {guarded}", W::NAME);
+    let mut members = Members::<W>::new(data_centers, replicas);
+    let (leads, k, other) = (members.leader(), key("k", 0, 1), key("other", 0, 1));
+    let others: Vec<ServerId> = members.desk.servers().into_iter().filter(|id| *id != leads).collect();
+    let (next, at) = (others[0], others[at]);
+    members.pass(100, all);
+    while members.deliver_first() {}
+    let applied = members.desk.gauge(leads, "applied_index");
+    let op = members.start(at, if guarded { put_if_absent(&k, "there", &other) } else { put(&k, Some("there")) });
+    members.flush();
+    let forwarded = std::mem::take(&mut members.desk.under_way);
+    assert_eq!(forwarded.iter().map(|(from, to, _)| (*from, *to)).collect::<Vec<_>>(), [(at, leads)], "{why}");
+    members.desk.with(leads, |replica, now, out| replica.hand_over_to(now, next, out)).unwrap();
+    members.flush();
+    for _ in 0..delivered {
+        members.deliver_first();
+    }
+    members.deliver(&forwarded[0]);
+    while members.deliver_first() {}
+    members.pass(50, all);
+    let outcome = members.desk.done.remove(&(at, op)).map(|(outcome, _)| outcome);
+    assert!(matches!(outcome, Some(Outcome::Written(_))), "{why}: {outcome:?}");
+    assert_eq!(members.leader(), next, "{why}");
+    members.deliver(&forwarded[0]);
+    members.pass(50, all);
+    for id in members.desk.servers() {
+        assert_eq!(members.has(id, &k).as_deref(), Some("there"), "{why}, at {id}");
+        assert_eq!(members.desk.gauge(id, "applied_index"), applied + 2.0, "{why}, at {id}: the next leader's first entry, and the write");
+    }
+}
+
+/// What others have sent to a leader that hands over is done under the next one, once, whenever it comes there.
+#[test]
+fn what_others_send_to_a_leader_that_hands_over_is_done_by_the_next() {
+    for delivered in 0..12 {
+        for what in [(0, false), (1, false), (1, true)] {
+            others_write_during_a_hand_over::<InDataCenter>(1, 3, delivered, what);
+            others_write_during_a_hand_over::<Everywhere>(3, 1, delivered, what);
+        }
+    }
+}
+
+/// What a leader was asked under a condition, and had not decided when it handed over, is decided by the next one.
+#[test]
+fn what_a_leader_has_not_decided_when_it_hands_over_is_decided_by_the_next() {
+    let mut members = Members::<InDataCenter>::new(1, 3);
+    let (leads, k, other) = (members.leader(), key("k", 0, 1), key("other", 0, 1));
+    let others: Vec<ServerId> = members.desk.servers().into_iter().filter(|id| *id != leads).collect();
+    members.pass(100, all);
+    while members.deliver_first() {}
+    let op = members.start(others[1], put_if_absent(&k, "there", &other));
+    members.flush();
+    let forwarded = std::mem::take(&mut members.desk.under_way);
+    // The leader cannot decide before this is applied.
+    members.start(leads, put(&other, Some("first")));
+    members.deliver(&forwarded[0]);
+    members.desk.with(leads, |replica, now, out| replica.hand_over_to(now, others[0], out)).unwrap();
+    while members.deliver_first() {}
+    members.pass(50, all);
+    assert_eq!(members.leader(), others[0]);
+    let outcome = members.desk.done.remove(&(others[1], op)).map(|(outcome, _)| outcome);
+    assert!(matches!(outcome, Some(Outcome::Unmet(_))), "{outcome:?}");
+    assert_eq!(members.has(leads, &k), None);
 }
 
 /// Timestamps follow the clock that is furthest ahead, in another data center here. Keys do not expire by it under a leader that got the state in pages.

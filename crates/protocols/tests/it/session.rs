@@ -365,6 +365,49 @@ fn pages_of_different_moments_are_not_shipped_as_a_state() {
     }
 }
 
+/// What is not in the shipper's log any more goes to another data center from its chains. These are gone through once for all that fits in 4 MB, which leaves in one turn.
+#[test]
+fn chains_are_gone_through_once_for_many_parts() {
+    let mut desk = group("session", "keep_entries = 4", 2, 3);
+    let leads = leader(&desk, Some(0)).unwrap();
+    let away = desk.servers().into_iter().find(|id| id.dc.0 == 0 && desk.gauge(*id, "ships") == 1.0).unwrap();
+    let inside = |from: ServerId, to: ServerId| from.dc == to.dc;
+    let alone = move |from: ServerId, to: ServerId| from.dc == to.dc && from != away && to != away;
+    let keys: Vec<Key> = (0..12).map(|n| format!("k{n}").into_bytes().into()).collect();
+    let big = "x".repeat(200 << 10);
+    for k in &keys {
+        written(desk.ask(leads, &mut desk.session(), put(k, &big), 100, alone));
+    }
+    desk.pass(40, alone);
+    desk.under_way.clear();
+    // It gets them in pages, so they are not in its log, and ships again.
+    let is_back = |desk: &Desk| desk.gauge(away, "ships") == 1.0 && desk.gauge(away, "applied_index") == desk.gauge(leads, "applied_index");
+    desk.pass(20, inside);
+    for _ in 0..1_000 {
+        desk.pass(1, inside);
+        if is_back(&desk) {
+            break;
+        }
+    }
+    assert!(is_back(&desk));
+    desk.under_way.clear();
+    // The other data center asks for what it lacks, and hears nothing yet.
+    let part = |frame: &Frame| frame.0 == away && matches!(Message::from_bytes(&frame.2), Ok(Message::Link(LinkFrame::Part { .. })));
+    let parts = |desk: &Desk| desk.under_way.iter().filter(|frame| part(frame)).count();
+    for _ in 0..3_000 {
+        pass_frames(&mut desk, |frame| (inside(frame.0, frame.1) || [frame.0, frame.1].contains(&away)) && !part(frame));
+        if parts(&desk) > 0 {
+            break;
+        }
+    }
+    assert!(parts(&desk) >= keys.len(), "{} parts in one turn", parts(&desk));
+    desk.pass(3_000, all);
+    let there = leader(&desk, Some(1)).unwrap();
+    for k in &keys {
+        assert_eq!(value(desk.ask(there, &mut desk.session(), get(k, Level::Eventual), 0, all)).as_ref(), Some(&big));
+    }
+}
+
 /// A session's token comes back as it was, merges, and is refused when it is none.
 #[test]
 fn sessions_travel() {

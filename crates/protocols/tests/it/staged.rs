@@ -2,8 +2,9 @@
 
 use crate::alone::Alone;
 use crate::common::{Desk, Frame, key, server, text};
+use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::answer::Quality;
-use rheostat_core::dial::{Dial, Level};
+use rheostat_core::dial::{Dial, Guarantees, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{OpId, Place, ServerId};
 use rheostat_core::operation::{Change, Expiry, Guard, Operation, SetCondition, TestWrite};
@@ -12,10 +13,10 @@ use rheostat_core::protocol::Protocol;
 use rheostat_core::session::Session;
 use rheostat_core::slots::slot;
 use rheostat_core::step::Effect;
-use rheostat_core::store::{Checkpoints, Cut, History, Position, Store};
-use rheostat_core::version::{Item, Key};
+use rheostat_core::store::{Checkpoints, Cut, EXPIRED_KEPT_MS, History, Position, Store};
+use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::Wire;
-use rheostat_protocols::staged::{Command, Message, Staged};
+use rheostat_protocols::staged::{Batch, Command, Held, Message, Staged};
 
 fn everything(_: ServerId, _: ServerId) -> bool {
     true
@@ -189,7 +190,7 @@ fn what_has_expired_by_the_clock_here_alone_stays() {
         let now_ms = step.now.physical_ms;
         let at = |now_ms: u64| staged.cut(History::new(now_ms, 0, Checkpoints::NONE), &[]).history().expired_before_ms;
         assert!((now_ms - 200..=now_ms).contains(&at(now_ms + 3_600_000)), "an hour ahead: {} at {now_ms}", at(now_ms + 3_600_000));
-        assert_eq!(at(now_ms - 3_600_000), now_ms - 3_600_000, "an hour behind");
+        assert_eq!(at(now_ms - 3_600_000), now_ms - 3_600_000 - EXPIRED_KEPT_MS, "an hour behind");
     });
 }
 
@@ -652,4 +653,182 @@ fn who_is_woken_begins_with_what_it_was_woken_for() {
     assert_eq!(rounds(&desk), before);
     desk.pass(400, everything);
     assert_eq!(rounds(&desk), before + 1.0);
+}
+
+/// A level that is asked for beside a bound is the least that is taken, in time: cut off from a majority, a write that needs its place in the order is not kept for later.
+#[test]
+fn a_write_is_kept_for_later_at_no_level_but_eventual() {
+    let mut desk = desk("");
+    let x = key("x", 0, 1);
+    desk.pass(2_000, majority);
+    desk.under_way.clear();
+    let ask = |desk: &mut Desk, level: Option<Level>| {
+        let mut session = desk.session();
+        desk.ask(server(2, 0), &mut session, put(&x, "late", Dial { level, ..within(50) }), 200, majority)
+    };
+    for level in [Level::Session(Guarantees::READ_YOUR_WRITES), Level::SESSION, Level::Causal, Level::Local, Level::Strong] {
+        let late = ask(&mut desk, Some(level));
+        assert!(matches!(late, Some(Outcome::Failed(Failure::Timeout(_)))), "{level}: {late:?}");
+    }
+    for level in [None, Some(Level::Eventual)] {
+        let kept = ask(&mut desk, level);
+        assert!(matches!(kept, Some(Outcome::Kept(_))), "{level:?}: {kept:?}");
+    }
+    // With a majority, its disks are enough for a session.
+    desk.under_way.clear();
+    desk.pass(3_000, everything);
+    let of_a_session = put(&x, "there", Dial { level: Some(Level::SESSION), ..within(0) });
+    assert!(matches!(anew(&mut desk, 2, of_a_session, everything), Outcome::Written(_)));
+}
+
+/// A test that writes nothing leaves no name. One that others may have made at its place while its server was being cut off is not made again in no order: by some it would be, and by its own server not.
+#[test]
+fn a_test_that_others_may_have_made_is_not_kept_for_later() {
+    let mut desk = desk("");
+    let (x, y, z) = (key("x", 0, 1), key("y", 0, 1), key("z", 0, 1));
+    let mut session = desk.session();
+    let asked = desk.wait(2, &mut session, test(&x, Some("1"), &y, "one", None, within(50)));
+    // What it says is heard, and it hears nothing.
+    let one_way = |from: ServerId, to: ServerId| from.dc == to.dc || to.dc.0 != 2;
+    desk.pass(1, one_way);
+    assert!(desk.gauge(server(0, 0), "staged_held_writes") > 0.0, "the others have it");
+    // They make it at its place, where it writes nothing; then it would write.
+    for (key, value) in [(&z, "after it"), (&x, "1")] {
+        assert!(matches!(anew(&mut desk, 0, put(key, value, Dial::default()), majority), Outcome::Written(_)));
+    }
+    desk.pass(1_500, majority);
+    let (outcome, _) = desk.done.remove(&asked).expect("its time is up");
+    desk.under_way.clear();
+    desk.pass(500, one_way);
+    assert!(matches!(anew(&mut desk, 0, put(&z, "again", Dial::default()), one_way), Outcome::Written(_)));
+    desk.under_way.clear();
+    desk.pass(3_000, everything);
+    let found = [0, 1, 2].map(|dc| found(anew(&mut desk, dc, get(&y, within(0)), nothing)).0);
+    assert_eq!(found, [None, None, None], "the test is made twice by some: {outcome:?}");
+    assert!(matches!(&outcome, Outcome::Failed(Failure::Timeout(why)) if why.contains("may come yet")), "{outcome:?}");
+}
+
+/// A server of data center 0 of three, whose messages go nowhere.
+fn alone_of_three() -> Alone<Staged> {
+    let mut alone = Alone::new(Place { server: server(0, 0), data_centers: 3, partitions: 1, first_partitions: 1, replicas: 1 }, "");
+    alone.pass(100);
+    alone
+}
+
+/// The server of data center 1 sends a message.
+fn hear(alone: &mut Alone<Staged>, message: Message) {
+    alone.step(|staged, step| staged.on_member_message(step, server(1, 0), message));
+}
+
+fn update(id: VersionId, key: &Key, value: &str, meta: Timestamp) -> Update<Timestamp> {
+    let item = Item { key: key.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+    Update { id, items: [item].into_iter().collect(), meta }
+}
+
+/// A write that was kept for later, and that its server has learnt of in pages, does not come back after a kill when others have been told that nothing so old comes.
+#[test]
+fn what_may_still_come_after_a_kill_is_not_said_to_be_over() {
+    let x = key("x", 0, 1);
+    let mut first = alone_of_three();
+    let mut session = first.session();
+    let Outcome::Kept(kept) = first.run(&mut session, put(&x, "kept", within(50))) else { panic!("there is no majority") };
+    // What is held after a kill is not older than the last word of what may come.
+    let held_after_a_kill = |alone: &mut Alone<Staged>| {
+        alone.sent.clear();
+        alone.pass(150);
+        let floors = alone.sent.iter().filter_map(|(_, frame)| match Message::from_bytes(frame) {
+            Ok(Message::Status { floor, .. }) => Some(floor),
+            _ => None,
+        });
+        let floor = floors.max().expect("a heartbeat");
+        let held = alone.restarted().gauge("staged_held_writes");
+        assert!(held == 0.0 || floor < kept.written, "{kept:?} comes, and nothing up to {floor} was to come");
+        held
+    };
+    let at = |ms: u64| Timestamp::new(kept.written.millis() + ms, 0);
+    hear(&mut first, Message::Batches(1, Vec::new()));
+    let updates = vec![update(kept, &x, "kept", at(10))];
+    hear(&mut first, Message::Pages { slot: 0, from: 0, next: None, updates, executed: 5, cutoff: at(10) });
+    assert_eq!(first.gauge("staged_instances"), 5.0);
+    held_after_a_kill(&mut first);
+    // Its server has sent it again, and sees it made.
+    let held = Held { id: kept, ordered: false, command: Command::Put(update(kept, &x, "kept", at(20)).items) };
+    hear(&mut first, Message::Batches(6, vec![Batch { cutoff: at(20), writes: vec![held], next: DcId(1) }]));
+    assert_eq!((first.gauge("staged_instances"), held_after_a_kill(&mut first)), (6.0, 0.0));
+    // Its batch is not needed any more, and the record of the write is still there.
+    hear(&mut first, Message::Batches(7, Vec::new()));
+    hear(&mut first, Message::Pages { slot: 0, from: 0, next: None, updates: Vec::new(), executed: 9, cutoff: at(30) });
+    assert_eq!((first.gauge("staged_instances"), held_after_a_kill(&mut first)), (9.0, 0.0));
+}
+
+/// A server that loses its power between two pages knows less than when it made the first. What it says then is not taken for the rest, and what has come is taken into account by the pages after that, over a restart too.
+#[test]
+fn a_page_that_is_older_than_the_first_is_not_taken() {
+    const NEXT: u16 = 2048;
+    let x = key("x", 0, 1);
+    let at = |ms: u64| Timestamp::new(crate::common::START_MS + ms, 0);
+    let id = VersionId { written: at(12), origin: DcId(1) };
+    let page = |slot: u16, next: Option<(u16, u32)>, executed: u64| {
+        let updates = if executed == 12 { vec![update(id, &x, "of 12", at(12))] } else { Vec::new() };
+        Message::Pages { slot, from: 0, next, updates, executed, cutoff: at(executed) }
+    };
+    for killed in [false, true] {
+        let mut alone = alone_of_three();
+        hear(&mut alone, Message::Batches(1, Vec::new()));
+        hear(&mut alone, page(0, Some((NEXT, 0)), 12));
+        hear(&mut alone, page(NEXT, None, 10));
+        assert_eq!(alone.gauge("staged_instances"), 0.0, "a state of 10 was taken for one of 12");
+        if killed {
+            alone = alone.restarted();
+        }
+        // All is asked for again.
+        hear(&mut alone, Message::Ask(0));
+        alone.sent.clear();
+        alone.pass(2_000);
+        let asks = |(to, frame): &(ServerId, Vec<u8>)| *to == server(1, 0) && Message::from_bytes(frame) == Ok(Message::Page { slot: 0, from: 0 });
+        assert!(alone.sent.iter().any(asks), "killed: {killed}");
+        hear(&mut alone, page(0, Some((NEXT, 0)), 10));
+        hear(&mut alone, page(NEXT, None, 10));
+        assert_eq!(alone.gauge("staged_instances"), 10.0, "killed: {killed}");
+        // What is here is of 12 in part, so it is no state before that.
+        let gives_pages = |alone: &mut Alone<Staged>| {
+            let effects = alone.step(|staged, step| staged.on_member_message(step, server(2, 0), Message::Page { slot: 0, from: 0 }));
+            effects.iter().any(|effect| matches!(effect, Effect::Send { message: Message::Pages { .. }, .. }))
+        };
+        assert!(!gives_pages(&mut alone), "killed: {killed}");
+        let empty = |ms: u64| Batch { cutoff: at(ms), writes: Vec::new(), next: DcId(1) };
+        hear(&mut alone, Message::Batches(11, vec![empty(11), empty(12)]));
+        assert!(gives_pages(&mut alone), "killed: {killed}");
+    }
+}
+
+/// Parts of a read that nobody waits for any more are dropped, where it was asked for and elsewhere, and not more than so many wait at once.
+#[test]
+fn slices_that_nobody_waits_for_are_dropped() {
+    let mut desk = Desk::new("staged", "", 2, 2);
+    desk.pass(1_500, everything);
+    let here = |from: ServerId, to: ServerId| from.dc == to.dc;
+    let pass = |desk: &mut Desk, seconds: u64| {
+        for _ in 0..seconds {
+            desk.pass(1_000, here);
+            desk.under_way.clear();
+        }
+    };
+    let waiting = |desk: &Desk| [0, 1].map(|partition| desk.gauge(server(0, partition), "staged_waiting_reads"));
+    let many = Operation::ReadTransaction { keys: vec![key("x", 0, 2), key("y", 1, 2)], dial: Dial::default() };
+    let mut session = desk.session();
+    let asked = desk.wait(0, &mut session, many);
+    let slice = |frame: &&Frame| frame.0 == asked.0 && frame.1 == server(0, 1);
+    let (from, to, frame) = desk.under_way.iter().find(slice).cloned().expect("the other partition is asked");
+    desk.pass(100, here);
+    assert_eq!(waiting(&desk), [1.0, 1.0]);
+    pass(&mut desk, 6);
+    assert!(matches!(desk.done.remove(&asked), Some((Outcome::Failed(Failure::Timeout(_)), _))));
+    assert_eq!(waiting(&desk)[0], 0.0, "its coordinator has given up");
+    for _ in 0..10_050 {
+        desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+    }
+    assert_eq!(waiting(&desk)[1], 10_000.0);
+    pass(&mut desk, 31);
+    assert_eq!(waiting(&desk), [0.0, 0.0]);
 }

@@ -265,7 +265,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 mod tests {
     use super::*;
     use crate::DiskOptions;
-    use crate::conformance::{Meta, append, flush, id, put};
+    use crate::conformance::{Meta, TestCut, append, delete, flush, id, put};
 
     /// While much is written one checkpoint follows the other, so what is before the last one cannot wait until none is under way.
     #[test]
@@ -365,6 +365,45 @@ mod tests {
         }
         store.finish_checkpoint().unwrap();
         assert_eq!(store.stats().keys, 30);
+    }
+
+    /// The engine has a key's value and not yet that it is gone: until it has, the key stays in memory, and its number is no other's.
+    #[test]
+    fn a_key_that_goes_while_it_is_written_does_not_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || DiskStore::<Meta>::open(directory.path(), DiskOptions::default()).unwrap().0;
+        let mut store = open();
+        append(&mut store, &put(id(1, 0), &["cold"]), true);
+        flush(&mut store);
+        store.checkpoint().unwrap();
+        drop(store);
+        // From here on a key that is not in memory is looked for in the engine.
+        let mut store = open();
+        let bury = |store: &mut DiskStore<Meta>, at: u64, name: &str| {
+            append(store, &delete(id(at, 0), name), true);
+            assert_eq!(store.collect(name.as_bytes(), &TestCut::upto(at)), 2);
+        };
+        // Two keys in a row have one number, which waits twice. Between its two places a batch is full.
+        append(&mut store, &put(id(2, 0), &["before"]), true);
+        bury(&mut store, 3, "before");
+        append(&mut store, &large(4, BYTES_AT_ONCE), true);
+        assert_eq!(store.chains.dirty(), 2);
+        store.begin_checkpoint();
+        store.prepare(false).unwrap();
+        bury(&mut store, 5, "key 4");
+        (0..3).for_each(|_| store.prepare(false).unwrap());
+        flush(&mut store);
+        // The engine stalls after the first batch.
+        let (_, first) = store.running.as_mut().and_then(|running| running.waiting.pop_front()).expect("a batch waits");
+        assert!(store.cold.send(first).is_ok());
+        store.take_done(true).unwrap();
+        assert!(store.cold.get::<Meta>(b"key 4").unwrap().is_some(), "the engine has it");
+        assert!(store.chain(b"key 4").is_empty());
+        store.checkpoint().unwrap();
+        assert!(store.cold.get::<Meta>(b"key 4").unwrap().is_none(), "the next checkpoint has taken it away");
+        drop(store);
+        let mut store = open();
+        assert_eq!((store.stats().keys, store.chain(b"key 4").len(), store.chain(b"cold").len()), (1, 0, 1));
     }
 
     /// Chains that have changed stay in memory until they are written, so where there is none left a checkpoint does not wait for its next turn.

@@ -1,9 +1,11 @@
 //! The engine in the store's own directory.
 
+use super::log::sync_directory;
 use super::options::{DiskOptions, OpenError};
 use crate::engine::{Engine, Entries};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use rheostat_core::wire::Wire;
+use std::fs;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
@@ -55,8 +57,23 @@ fn io_error(error: fjall::Error) -> io::Error {
 }
 
 impl Embedded {
-    /// Opens the engine in `directory`, and makes it if need be.
+    /// Opens the engine in `directory`. If there is none, it is made under another name first: one that a kill left made in part cannot be opened.
     pub(super) fn open(directory: &Path, options: &DiskOptions) -> Result<Embedded, OpenError> {
+        if !directory.try_exists().map_err(OpenError::io("look for", directory))? {
+            let new = directory.with_extension("new");
+            if let Err(error) = fs::remove_dir_all(&new)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(OpenError::io("delete", &new)(error));
+            }
+            drop(Embedded::open_at(&new, options)?);
+            fs::rename(&new, directory).map_err(OpenError::io("rename", &new))?;
+            directory.parent().map_or(Ok(()), sync_directory).map_err(OpenError::io("flush the folder of", directory))?;
+        }
+        Embedded::open_at(directory, options)
+    }
+
+    fn open_at(directory: &Path, options: &DiskOptions) -> Result<Embedded, OpenError> {
         let failed = |error| match io_error(error) {
             error if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) => {
                 OpenError::damaged(directory, 0, format!("it cannot be opened: {error}"))
@@ -157,6 +174,26 @@ impl Engine for Embedded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One that is made has its name when it is whole: what a kill leaves is under another, and in nobody's way.
+    #[test]
+    fn an_engine_that_was_made_in_part_is_made_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, new) = (directory.path().join("engine"), directory.path().join("engine.new"));
+        let open = || Embedded::open(&path, &DiskOptions::default());
+        fs::write(&new, "no folder").unwrap();
+        assert!(open().is_err() && !path.exists(), "it is made there");
+        fs::remove_file(&new).unwrap();
+        open().unwrap().keep("a record", b"kept").unwrap();
+        // All but the last file that makes it one.
+        fs::remove_file(path.join("version")).unwrap();
+        assert!(open().is_err(), "under its own name, it is damaged");
+        fs::rename(&path, &new).unwrap();
+        assert_eq!(open().unwrap().record("a record").unwrap(), None);
+        assert!(!new.exists());
+        open().unwrap().keep("a record", b"kept").unwrap();
+        assert_eq!(open().unwrap().record("a record").unwrap().as_deref(), Some(&b"kept"[..]));
+    }
 
     #[test]
     fn what_is_written_does_not_pile_up_while_tables_are_merged() {

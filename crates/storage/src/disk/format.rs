@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Own = 0x62,
     /// A protocol state.
     State = 0x63,
-    /// A key lost all versions up to an id, and had no others.
+    /// A key lost all versions up to an id.
     Forget = 0x64,
     /// Everything below a position had been flushed when this was written.
     Flushed = 0x65,

@@ -119,9 +119,14 @@ impl Log {
         self.written + self.buffer.len() as u64
     }
 
+    /// Where the log on disk begins.
+    pub(super) fn begin(&self) -> u64 {
+        self.segments.front().map_or(0, |segment| segment.base)
+    }
+
     /// Bytes of log on disk.
     pub(super) fn bytes(&self) -> u64 {
-        self.end() - self.segments.front().map_or(0, |segment| segment.base)
+        self.end() - self.begin()
     }
 
     fn base(&self) -> u64 {
@@ -268,7 +273,7 @@ impl Log {
     /// Nothing in the oldest segment is asked for any more.
     pub(super) fn forget_oldest(&mut self) {
         self.segments.pop_front();
-        let end = self.base().min(self.segments.front().map_or(0, |segment| segment.base));
+        let end = self.base().min(self.begin());
         while self.blocks.pop_front_if(|block| block.position < end).is_some() {}
     }
 }

@@ -10,7 +10,7 @@
 //! What must hold for log and chains to agree after any crash: (1) a chain goes to the engine only when every record that it
 //! reflects is on disk; (2) a checkpoint is recorded only when every chain that the records below it changed is on disk; (3) the log is
 //! replayed from the last checkpoint on, over chains that may be newer: adding a version twice changes nothing, old versions that come back
-//! are hidden by what collected them, and the collection of a whole chain is itself a record.
+//! are hidden by what collected them, and the collection of what hid them is itself a record.
 
 mod ahead;
 mod checkpoint;
@@ -31,7 +31,7 @@ mod split;
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
 pub use split::{Part, store_bytes};
 
-use crate::chains::{Chains, Collected, Held};
+use crate::chains::{Chains, Collected, Held, forgotten};
 use crate::check_update;
 use crate::entries::Entries;
 use crate::index::Stop;
@@ -48,7 +48,7 @@ use reads::Reads;
 use replay::{Replay, Replayed};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::store::{Cut, FlushJob, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim, raise_newest};
-use rheostat_core::version::{Key, Update, Version, VersionId};
+use rheostat_core::version::{Key, Update, Version};
 use rheostat_core::wire::Wire;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -148,7 +148,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let (mut log, replayed) = std::thread::scope(|scope| {
             let mut replay = Replay::new(scope, &*engine, &checkpoint, engine_keys, options.own_cache_bytes);
             let log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, |found| replay.take(&found))?;
-            let replayed = replay.finish().map_err(|what| OpenError::damaged(&log_directory, 0, what))?;
+            let replayed = replay.finish(log.begin()).map_err(|what| OpenError::damaged(&log_directory, 0, what))?;
             Ok::<_, OpenError>((log, replayed))
         })?;
         let Replayed { mut chains, own, own_floor, mut recovered, positions, passed_over } = replayed;
@@ -246,7 +246,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
 
     /// Collects what the rule lets go of a chain in memory.
     fn let_go(&mut self, key: &Key, collected: Collected) -> usize {
-        if let Some(upto) = collected.whole {
+        if let Some(upto) = forgotten(self.chains.versions_of(key), &collected.trim) {
             let forget = Forget { key: key.clone(), upto };
             // Without the record a replay could bring deleted data back; a store that cannot write collects no more.
             if self.log.append(Kind::Forget, |out| forget.encode(out)).is_err() {
@@ -419,18 +419,16 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
         self.log.failure.check()?;
         self.fetch(key)?;
         let Some(number) = self.chains.find(key) else { return Ok(()) };
-        let versions = self.chains.versions_at(number);
-        let goes = |id: &VersionId| match trim {
-            Trim::Upto(upto) => id <= upto,
-            Trim::These(these) => these.binary_search(id).is_ok(),
-        };
-        let whole = versions.iter().all(|version| goes(&version.id));
-        if let Some(upto) = versions.last().map(|version| version.id).filter(|_| whole) {
+        if let Some(upto) = forgotten(self.chains.versions_at(number), trim) {
             let forget = Forget { key: key.clone(), upto };
             self.log.append(Kind::Forget, |out| forget.encode(out))?;
         }
         self.chains.trim_at(number, key, trim);
         Ok(())
+    }
+
+    fn newest_gone(&self) -> Timestamp {
+        self.chains.newest_gone()
     }
 
     fn remember_collected(&mut self, remember: bool) {

@@ -137,10 +137,14 @@ impl<'scope, 'env, M: Wire + Clone + Send + 'static> Replay<'scope, 'env, M> {
         }
     }
 
-    /// What it has made. Errors: the engine's.
-    pub(super) fn finish(self) -> Result<Replayed<M>, String> {
-        let Replay { maker, waiting, own, own_floor, mut recovered, entries, positions, passed_over, .. } = self;
+    /// What it has made of the log, which begins at `begin`: entries of segments before, which had come back, are void. Errors: the engine's.
+    pub(super) fn finish(self, begin: u64) -> Result<Replayed<M>, String> {
+        let Replay { maker, waiting, own, own_floor, mut recovered, mut entries, mut positions, passed_over, .. } = self;
         let chains = maker.ok_or("it has failed")?.finish(waiting)?;
+        if let Some(through) = positions.last_void(|position| *position < begin) {
+            entries.compact(through);
+            positions.compact(through);
+        }
         recovered.entries = entries.into_list();
         Ok(Replayed { chains, own, own_floor, recovered, positions, passed_over })
     }

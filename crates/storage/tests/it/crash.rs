@@ -2,9 +2,9 @@
 
 use crate::directory::directory;
 use rheostat_core::random::Random;
-use rheostat_core::store::{KeepAll, Recovered, Store};
+use rheostat_core::store::{KeepAll, Recovered, Store, Trim};
 use rheostat_core::version::Update;
-use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put};
+use rheostat_storage::conformance::{Meta, SideBySide, TestCut, append, delete, flush, id, key, put};
 use rheostat_storage::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError, store_number};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -406,6 +406,74 @@ fn a_collected_tombstone_does_not_let_deleted_data_back() {
         assert!(image.chain(b"k").is_empty());
         assert_eq!(image.stats().keys, 1);
     }
+}
+
+/// What else stands there does not hide what the tombstone hid, and the engine has heard of the collection before a checkpoint says so.
+#[test]
+fn a_tombstone_collected_beside_another_value_does_not_let_deleted_data_back() {
+    let cut = SideBySide(50, 0);
+    for by_name in [false, true] {
+        let writes = Arc::new(AtomicU64::new(0));
+        let count = writes.clone();
+        // Once there is something to count: chains are written, and the checkpoint is not.
+        let hook: IoHook = Arc::new(move |operation: IoOperation| match operation {
+            IoOperation::Engine if count.load(Ordering::Relaxed) > 0 && count.fetch_add(1, Ordering::Relaxed) > 1 => {
+                Err(std::io::Error::other("the power fails"))
+            }
+            _ => Ok(()),
+        });
+        let live = directory();
+        let (mut store, _) = open(live.path(), &DiskOptions { checkpoint_bytes: u64::MAX, io_hook: Some(hook), ..DiskOptions::default() });
+        let of = |mut update: Update<Meta>, writer: Meta| {
+            update.meta = writer;
+            update
+        };
+        append(&mut store, &of(delete(id(20, 0), "k"), 1), false);
+        store.checkpoint().expect("checkpoints");
+        // The replay begins here.
+        append(&mut store, &of(put(id(10, 1), &["k"]), 1), false);
+        append(&mut store, &of(put(id(30, 1), &["k"]), 2), false);
+        if by_name {
+            store.trim(&key("k"), &Trim::These(vec![id(10, 1), id(20, 0)])).expect("trims");
+        } else {
+            assert_eq!(store.collect(b"k", &cut), 2);
+        }
+        flush(&mut store);
+        writes.store(1, Ordering::Relaxed);
+        assert!(store.checkpoint().is_err());
+        drop(store);
+        let (mut store, _) = open(live.path(), &DiskOptions::default());
+        assert_eq!(store.chain(b"k").iter().map(|version| version.id).collect::<Vec<_>>(), [id(30, 1)], "by name: {by_name}");
+    }
+}
+
+/// The compaction of these entries was in a segment that has gone as well.
+#[test]
+fn entries_of_a_segment_that_came_back_are_void() {
+    let options = DiskOptions { segment_bytes: 500, checkpoint_bytes: u64::MAX, ..DiskOptions::default() };
+    let live = directory();
+    let (mut store, _) = open(live.path(), &options);
+    for index in 1..=20 {
+        store.append_entry(index, &[7; 100]).expect("appends");
+        flush(&mut store);
+    }
+    let oldest = segments(live.path())[0].clone();
+    let bytes = fs::read(&oldest).expect("reads");
+    let compacted = store.compact_entries(20).expect("compacts").0;
+    for at in 1..=30 {
+        write(&mut store, at);
+        flush(&mut store);
+    }
+    store.release(id(30, 0).written);
+    store.checkpoint().expect("checkpoints");
+    drop(store);
+    let left = segments(live.path());
+    let base: u64 = left[0].file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok()).expect("a position");
+    assert!(base >= compacted, "{left:?}");
+    fs::write(&oldest, bytes).expect("writes");
+    let (store, recovered) = open(live.path(), &options);
+    assert_eq!((recovered.entries.len(), store.stats().keys), (0, NAMES.len() as u64));
+    assert_eq!(segments(live.path()), left, "it is deleted again");
 }
 
 /// Runs a store until the disk fails at its `failing`th operation; returns how many own updates were durable, and whether it failed.
