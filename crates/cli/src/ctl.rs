@@ -33,6 +33,7 @@ use clap::{Args, Subcommand};
 use rheostat_client::{Error, v1};
 use rheostat_proto::glance::behind_ms;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -209,6 +210,11 @@ async fn status_of_all(nodes: &[Node]) -> Vec<Result<v1::StatusResponse, Error>>
         }
     }
     answers
+}
+
+/// The data centers that do not take part, as far as any of `nodes` says so: given up, taken out, or a place that is free.
+async fn absent(nodes: &[Node]) -> BTreeSet<String> {
+    status_of_all(nodes).await.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect()
 }
 
 /// Whether the servers of `keyspace`'s partitions keep their data together by messages of their own, without links.

@@ -26,8 +26,10 @@ use crate::topology::Topology;
 pub(crate) enum Started {
     /// It is done.
     Done(Outcome, Session),
-    /// A read is under way.
+    /// It is under way.
     Waiting {
+        /// Whether it may write.
+        writes: bool,
         /// Where the outcome arrives.
         answer: oneshot::Receiver<(Outcome, Session)>,
         /// The partition.
@@ -35,17 +37,6 @@ pub(crate) enum Started {
         /// The session as it was, should the answer never come.
         fallback: Session,
         /// When its time is over, where it is answered then.
-        over: Option<Over>,
-    },
-    /// Likewise something that may write.
-    Writing {
-        /// See [`Started::Waiting`].
-        answer: oneshot::Receiver<(Outcome, Session)>,
-        /// Likewise.
-        partition: PartitionId,
-        /// Likewise.
-        fallback: Session,
-        /// Likewise.
         over: Option<Over>,
     },
 }
@@ -59,33 +50,19 @@ pub(crate) fn unanswered(writes: bool, partition: PartitionId) -> Failure {
 }
 
 impl Started {
-    /// An operation that is under way; `writes`: it may write.
-    pub(crate) fn under_way(
-        writes: bool,
-        answer: oneshot::Receiver<(Outcome, Session)>,
-        partition: PartitionId,
-        fallback: Session,
-        over: Option<Over>,
-    ) -> Started {
-        match writes {
-            true => Started::Writing { answer, partition, fallback, over },
-            false => Started::Waiting { answer, partition, fallback, over },
-        }
-    }
-
     /// Waits for the outcome. The session is up to date; after a failure it is at least what it was.
     pub(crate) async fn finish(self) -> (Outcome, Session) {
-        let (writes, answer, partition, fallback, over) = match self {
-            Started::Done(outcome, session) => return (outcome, session),
-            Started::Waiting { answer, partition, fallback, over } => (false, answer, partition, fallback, over),
-            Started::Writing { answer, partition, fallback, over } => (true, answer, partition, fallback, over),
-        };
-        // The other end goes without an answer only when a shard ends with operations under way.
-        let answered = answer.await.unwrap_or_else(|_| (Outcome::Failed(unanswered(writes, partition)), fallback));
-        if let Some(over) = over {
-            over.answered(&answered.0);
+        match self {
+            Started::Done(outcome, session) => (outcome, session),
+            Started::Waiting { writes, answer, partition, fallback, over } => {
+                // The other end goes without an answer only when a shard ends with operations under way.
+                let answered = answer.await.unwrap_or_else(|_| (Outcome::Failed(unanswered(writes, partition)), fallback));
+                if let Some(over) = over {
+                    over.answered(&answered.0);
+                }
+                answered
+            }
         }
-        answered
     }
 }
 

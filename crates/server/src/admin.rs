@@ -1,7 +1,7 @@
 //! Metrics, health and the console over HTTP.
 //!
 //! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
-//! - `GET /health`: 200 while the shards answer, else 503; 200 also while the node opens its data.
+//! - `GET /health`: 200 while the shards answer, else 503; 200 also while the node opens its data, or splits its partitions.
 //! - `GET /ready`: 200 while every partition server of this node can serve, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
 //! - Everything else: the [`crate::console`], if the configuration has it.
 
@@ -22,6 +22,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -87,14 +88,48 @@ impl Site for Served {
     async fn answer(self: Arc<Self>, caller: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let shared = self.router.shared();
         if !*shared.serving.borrow() {
-            // Who looks after processes must not take it for one that hangs.
-            let status = if request.uri().path() == "/health" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            return text(status, format!("{}\n", opening(shared)));
+            return not_yet(&request, &opening(shared));
         }
         match request.uri().path() {
             "/metrics" | "/health" | "/ready" => answer(&self.router, caller.address, &request).await,
             _ => self.console.answer(caller, request).await,
         }
+    }
+}
+
+/// What a node's admin port is answered from that serves nothing yet, for this reason.
+struct NotYet(&'static str);
+
+impl Site for NotYet {
+    async fn answer(self: Arc<Self>, _: Caller, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        not_yet(&request, self.0)
+    }
+}
+
+/// That this node is alive, and not ready: who looks after processes must not take it for one that hangs.
+fn not_yet(request: &Request<Incoming>, why: &str) -> Response<Full<Bytes>> {
+    let status = if request.uri().path() == "/health" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    text(status, format!("{why}\n"))
+}
+
+/// What `work` comes to. As soon as that `begins`, whoever asks at `listener` is told meanwhile that nothing is served yet, and `why`.
+pub(crate) async fn meanwhile<T>(
+    listener: Option<TcpListener>,
+    tls: Option<Arc<ServerConfig>>,
+    why: &'static str,
+    begins: impl Future<Output = ()> + Send,
+    work: impl Future<Output = T> + Send,
+) -> T {
+    let answers = async {
+        begins.await;
+        if let Some(listener) = listener {
+            drop(accept(listener, Arc::new(NotYet(why)), tls, pending()).await);
+        }
+        pending::<T>().await
+    };
+    tokio::select! {
+        done = work => done,
+        never = answers => never,
     }
 }
 

@@ -2,13 +2,14 @@
 //!
 //! A store's folder says which: it has the embedded engine, or the file `cold`. So a configuration that was changed is not taken for a store that has lost its chains.
 
-use crate::config::{ColdConfig, NodeConfig};
+use crate::config::{CassandraConfig, ColdConfig, NodeConfig};
+use crate::driver::{Database, Driver, Encryption, driver};
 use crate::folder;
-use crate::tls::{Fresh, TlsError};
+use crate::tls::{self, Fresh, Identity, TlsError};
 use rheostat_storage::engine::Engines;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The file that says in which keyspace of Cassandra a store's chains are.
 const FILE: &str = "cold";
@@ -16,67 +17,58 @@ const FILE: &str = "cold";
 /// What a node has open beside its data directory.
 #[derive(Default)]
 pub(crate) struct Cold {
-    #[cfg(feature = "cassandra")]
-    cassandra: std::sync::OnceLock<Arc<rheostat_cql::Cassandra>>,
+    cassandra: OnceLock<Arc<dyn Database>>,
     /// The certificates of the connections to it, if they are encrypted.
-    #[cfg(feature = "cassandra")]
-    identity: std::sync::OnceLock<Arc<crate::tls::Identity>>,
+    identity: OnceLock<Arc<Identity>>,
 }
 
 /// In words for the operator.
-#[cfg(feature = "cassandra")]
 fn unusable(error: impl std::fmt::Display) -> String {
     format!("cassandra: {error}")
 }
 
+/// Cassandra as it is configured, if a keyspace's chains are there; the driver for it, which a configuration without one is refused for.
+fn used(config: &NodeConfig) -> Option<(&CassandraConfig, &'static dyn Driver)> {
+    config.cassandra.as_ref().filter(|_| config.uses_cassandra()).zip(driver())
+}
+
+/// The certificates of its connections, if they are encrypted, and how they are. Errors: a file is not there, or not what it should be.
+fn encryption(cassandra: &CassandraConfig) -> Result<(Option<Arc<Identity>>, Encryption), TlsError> {
+    let Some(files) = cassandra.files() else { return Ok((None, None)) };
+    let identity = Identity::of(files)?;
+    let tls = tls::as_client(&identity, files.authority)?;
+    Ok((Some(identity), Some(tls)))
+}
+
 impl Cold {
     /// Connects to what the configuration's keyspaces are kept in; blocks until that is done, or its time is over. Errors: in words for the operator.
-    #[cfg(feature = "cassandra")]
     pub(crate) fn connect(&self, config: &NodeConfig) -> Result<(), String> {
-        let Some(cassandra) = config.cassandra.as_ref().filter(|_| config.uses_cassandra()) else { return Ok(()) };
-        let (settings, identity) = cassandra.settings().map_err(unusable)?;
-        let connected = rheostat_cql::Cassandra::connect(settings).map_err(unusable)?;
-        self.cassandra.get_or_init(|| Arc::new(connected));
+        let Some((cassandra, driver)) = used(config) else { return Ok(()) };
+        let (identity, encryption) = encryption(cassandra).map_err(unusable)?;
+        let connected = driver.connect(cassandra, encryption).map_err(unusable)?;
+        self.cassandra.get_or_init(|| connected);
         if let Some(identity) = identity {
             self.identity.get_or_init(|| identity);
         }
         Ok(())
     }
 
-    /// Reads the certificates of its connections again, if there are any. Errors: as [`crate::tls::Identity::read`].
-    #[cfg(feature = "cassandra")]
+    /// Reads the certificates of its connections again, if there are any. Errors: as [`Identity::read`].
     pub(crate) fn read_again(&self, config: &NodeConfig) -> Result<Option<Fresh<'_>>, TlsError> {
-        let files = config.cassandra.as_ref().and_then(|cassandra| cassandra.files());
+        let files = config.cassandra.as_ref().and_then(CassandraConfig::files);
         self.identity.get().zip(files).map(|(identity, files)| identity.read_again(files)).transpose()
-    }
-
-    /// Without Cassandra: there are none.
-    #[cfg(not(feature = "cassandra"))]
-    pub(crate) fn read_again(&self, _: &NodeConfig) -> Result<Option<Fresh<'_>>, TlsError> {
-        Ok(None)
-    }
-
-    /// Without Cassandra: nothing is to be connected to.
-    #[cfg(not(feature = "cassandra"))]
-    pub(crate) fn connect(&self, _: &NodeConfig) -> Result<(), String> {
-        Ok(())
     }
 
     /// Where the engines are; `None` for the stores' folders.
     pub(crate) fn engines(&self, cold: ColdConfig) -> Option<Arc<dyn Engines>> {
         match cold {
             ColdConfig::Embedded => None,
-            #[cfg(feature = "cassandra")]
             ColdConfig::Cassandra => self.cassandra.get().map(|cassandra| cassandra.clone() as Arc<dyn Engines>),
-            // Refused with the configuration.
-            #[cfg(not(feature = "cassandra"))]
-            ColdConfig::Cassandra => None,
         }
     }
 
     /// The node ends: nobody waits any more for what does not answer.
     pub(crate) fn stop(&self) {
-        #[cfg(feature = "cassandra")]
         if let Some(cassandra) = self.cassandra.get() {
             cassandra.stop();
         }
@@ -85,13 +77,9 @@ impl Cold {
 
 /// Whether Cassandra could be used, if it is; changes nothing. Errors: in words for the operator.
 pub(crate) fn probe(config: &NodeConfig) -> Result<(), String> {
-    #[cfg(feature = "cassandra")]
-    if let Some(cassandra) = config.cassandra.as_ref().filter(|_| config.uses_cassandra()) {
-        rheostat_cql::Cassandra::probe(cassandra.settings().map_err(unusable)?.0).map_err(unusable)?;
-    }
-    // Without Cassandra: nothing is to be asked.
-    let _ = config;
-    Ok(())
+    let Some((cassandra, driver)) = used(config) else { return Ok(()) };
+    let (_, encryption) = encryption(cassandra).map_err(unusable)?;
+    driver.probe(cassandra, encryption).map_err(unusable)
 }
 
 /// Whether the store in `store` has its chains elsewhere.

@@ -22,6 +22,7 @@ mod console;
 mod counters;
 mod descriptors;
 mod drained;
+mod driver;
 mod faults;
 mod feed;
 mod folder;

@@ -278,7 +278,10 @@ mod tests {
             failed: None,
         };
         let tally = Tally { reads: 9, strong: Share { of: 7, differ: 2 }, unsettled: 1, ..Tally::default() };
-        let sampled = Sampled { tallies: vec![(Level::Causal, label_of("checkout"), tally)], ..Sampled::default() };
+        let sampled = |tally| Sampled { tallies: vec![(Level::Causal, label_of("checkout"), tally)], ..Sampled::default() };
+        // A server that has moved away.
+        let moved = Tally { reads: 2, strong: Share { of: 2, differ: 1 }, ..Tally::default() };
+        shard.counters.sampled.push((KeyspaceId(0), sampled(moved)));
         let mut latency_us = Histogram::default();
         latency_us.record(200, 1);
         let status = NodeStatus {
@@ -296,7 +299,7 @@ mod tests {
             connections: 3,
             memory_bytes: 0,
             shards: vec![shard],
-            replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status, sampled: Some(sampled) }],
+            replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status, sampled: Some(sampled(tally)) }],
             peers: Vec::new(),
             monitors: MonitorStatus { predicates: 2, alarms: vec![("nolap".into(), [3, 1])], rollbacks: [5, 0, 2], ..MonitorStatus::default() },
             service_levels: vec![ServiceLevelStatus {
@@ -346,10 +349,10 @@ mod tests {
             r#"rheostat_service_level_missed_total{service_level="checkout",operation="write"} 1"#,
             r#"rheostat_service_level_seconds_count{service_level="checkout",operation="read"} 0"#,
             r#"rheostat_service_level_seconds_count{service_level="checkout",operation="write"} 1"#,
-            r#"rheostat_sampled_reads_total{keyspace="default",level="causal",service_level="checkout"} 9"#,
+            r#"rheostat_sampled_reads_total{keyspace="default",level="causal",service_level="checkout"} 11"#,
             r#"rheostat_sampled_unsettled_total{keyspace="default",level="causal",service_level="checkout"} 1"#,
-            r#"rheostat_sampled_compared_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 7"#,
-            r#"rheostat_sampled_changed_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 2"#,
+            r#"rheostat_sampled_compared_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 9"#,
+            r#"rheostat_sampled_changed_total{keyspace="default",level="causal",service_level="checkout",other="strong"} 3"#,
             r#"rheostat_monitor_alarms_total{monitor="nolap",verdict="violated"} 1"#,
             r#"rheostat_monitor_rollbacks_total{result="paused"} 2"#,
             r#"rheostat_link_paused{data_center="a",other="b"} 1"#,

@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 /// Why a node could not be started.
 #[derive(Debug)]
@@ -117,6 +117,9 @@ impl Listeners {
 /// What a queue may hold however little memory there is.
 const LEAST_QUEUE_BYTES: usize = 4 << 20;
 
+/// What is told at the admin port while partitions are split.
+const SPLITTING: &str = "splitting its partitions: nothing is served meanwhile";
+
 /// A running node. Dropping it stops it without waiting; [`Node::shutdown`] waits.
 pub struct Node {
     /// As it was told to start, or as it has read again since.
@@ -160,8 +163,13 @@ impl Node {
         connected.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Cold)?;
         if let Some(dir) = config.data_dir.clone() {
             let (config, topology, keyspaces, cold) = (config.clone(), topology.clone(), keyspaces.clone(), cold.clone());
+            let begins = Arc::new(Notify::new());
+            let begun = begins.clone();
+            let split = tokio::task::spawn_blocking(move || splitting::split(&dir, &config, &topology, &keyspaces, &cold, &|| begun.notify_one()));
+            // What is wrong with the listener is said when it is served.
+            let admin = listeners.admin.as_ref().and_then(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std).ok());
             // It may take minutes.
-            let split = tokio::task::spawn_blocking(move || splitting::split(&dir, &config, &topology, &keyspaces, &cold)).await;
+            let split = admin::meanwhile(admin, certificates.client_facing.clone(), SPLITTING, begins.notified(), split).await;
             split.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Partition)?;
         }
         if let Some(dir) = &config.data_dir {

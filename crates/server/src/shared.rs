@@ -394,7 +394,7 @@ impl Shared {
             None => Err(Failure::Unreachable(partition)),
         };
         match sent {
-            Ok(()) => Started::under_way(operation.writes(), answer, partition, fallback, None),
+            Ok(()) => Started::Waiting { writes: operation.writes(), answer, partition, fallback, over: None },
             Err(failure) => Started::Done(Outcome::Failed(failure), fallback),
         }
     }
@@ -421,7 +421,7 @@ impl Shared {
                         let _ = sender.send(shared.start_now(ticket, keyspace, partition, session, operation).finish().await);
                     }
                 });
-                Started::under_way(writes, answer, partition, fallback, None)
+                Started::Waiting { writes, answer, partition, fallback, over: None }
             }
             None => self.start_now(ticket, keyspace, partition, session, operation),
         }
@@ -455,7 +455,7 @@ impl Shared {
             }
             Route::Nowhere(failure) => return failed(failure, fallback),
         }
-        Started::under_way(writes, answer, partition, fallback, over)
+        Started::Waiting { writes, answer, partition, fallback, over }
     }
 
     /// Whether `partition` is on other nodes, none of which is connected.

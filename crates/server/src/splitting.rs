@@ -107,10 +107,19 @@ pub fn parts_of_each(whose: &str, before: u16, (first, now): (u16, u16)) -> Resu
     }
 }
 
-/// Splits the stores in `dir` if they are fewer than configured; chains that are elsewhere are in `elsewhere`. Blocks for as long as it takes to write all of them once. Errors: in words for the operator; the stores are as they were, or the next start goes on.
-pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspaces: &[KeyspaceInfo], elsewhere: &Cold) -> Result<(), String> {
+/// Splits the stores in `dir` if they are fewer than configured; chains that are elsewhere are in `elsewhere`. `begins` is told when there is something to do. Blocks for as long as it takes to write all of them once. Errors: in words
+/// for the operator; the stores are as they were, or the next start goes on.
+pub(crate) fn split(
+    dir: &Path,
+    config: &NodeConfig,
+    topology: &Topology,
+    keyspaces: &[KeyspaceInfo],
+    elsewhere: &Cold,
+    begins: &dyn Fn(),
+) -> Result<(), String> {
     let path = dir.join(READY);
     if path.exists() {
+        begins();
         put_in_place(dir, &path, folder::read_kept(&path)?, elsewhere)?;
     }
     let Some(text) = folder::belonging(dir, topology)? else { return Ok(()) };
@@ -126,6 +135,7 @@ pub(crate) fn split(dir: &Path, config: &NodeConfig, topology: &Topology, keyspa
     let stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;
     has_room(dir, &stores)?;
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
+    begins();
     let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
     for whole in &stores {
         begin_parts(&whole.waiting, now, elsewhere)?;

@@ -66,6 +66,17 @@ impl NodeStatus {
         let names = self.service_levels.iter().map(|level| level.name.as_str()).filter(|name| *name != UNNAMED);
         names.chain([UNNAMED]).filter(|name| label_of(name) == label).collect()
     }
+
+    /// What other levels would have returned in `keyspace`: of the partition servers that are here, and of those that were. `None`: nothing is sampled there.
+    pub fn sampled(&self, keyspace: KeyspaceId) -> Option<Sampled> {
+        let here = self.replicas.iter().filter(|replica| replica.keyspace == keyspace).filter_map(|replica| replica.sampled.as_ref());
+        let before = self.shards.iter().flat_map(|shard| &shard.counters.sampled).filter(|(of, _)| *of == keyspace).map(|(_, sampled)| sampled);
+        let mut all = here.chain(before).peekable();
+        all.peek()?;
+        let mut sum = Sampled::default();
+        all.for_each(|one| sum.add(one));
+        Some(sum)
+    }
 }
 
 /// One partition server.
@@ -130,6 +141,8 @@ pub struct ShardCounters {
     pub frames_dropped: u64,
     /// Updates of counters.
     pub counter_updates: CounterUpdates,
+    /// By keyspace: what partition servers had sampled that this shard has no more.
+    pub sampled: Vec<(KeyspaceId, Sampled)>,
     /// Stores that had failed and were opened again.
     pub stores_recovered: u64,
     /// Flushes.

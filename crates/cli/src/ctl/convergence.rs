@@ -5,7 +5,7 @@
 //! have takes the place of clocks and links.
 
 use super::content::Writer;
-use super::{WALK, behind_ms, bits, content, is_group, one_of_each, status_of_all};
+use super::{WALK, absent, behind_ms, bits, content, is_group, one_of_each, status_of_all};
 use crate::Failure;
 use crate::connection::Node;
 use crate::date::span;
@@ -15,7 +15,7 @@ use crate::table::Table;
 use clap::Args;
 use rheostat_client::v1;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -90,8 +90,7 @@ struct Members {
 
 /// Errors: a node of them that does not answer.
 async fn members(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Members, Failure> {
-    let lost: BTreeSet<String> =
-        status_of_all(nodes).await.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect();
+    let lost = absent(nodes).await;
     let nodes: Vec<Node> = nodes.iter().filter(|node| !lost.contains(&node.info.data_center)).map(Node::same).collect();
     let left: Vec<String> = topology.data_centers.iter().filter(|name| !lost.contains(*name)).cloned().collect();
     let mut targets = targets(topology, &statuses(&nodes).await?);

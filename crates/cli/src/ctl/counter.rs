@@ -1,6 +1,6 @@
 //! `rheostat ctl counter`.
 
-use super::one_of_each;
+use super::{absent, one_of_each};
 use crate::Failure;
 use crate::connection::Node;
 use crate::output::{self, say};
@@ -51,8 +51,8 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
                 output::text(&rights::bars(&view, 2));
             }
             Err(why) => {
-                // Whose rights are taken over is gone.
-                well &= arguments.reclaim.as_deref() == Some(data_center);
+                // Whose rights are taken over is gone, and nobody is where a place is free.
+                well &= arguments.reclaim.as_deref() == Some(data_center) || absent(nodes).await.contains(data_center);
                 match json {
                     true => answers.push(json!({ "data_center": data_center, "error": why })),
                     false => say!("{data_center}: {why}"),

@@ -1,6 +1,6 @@
 //! `rheostat ctl explain`.
 
-use super::{one_of_each, version_json};
+use super::{absent, one_of_each, version_json};
 use crate::connection::Node;
 use crate::output::{self, say};
 use crate::table::Table;
@@ -38,7 +38,8 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
             Ok(answer) if json => answers.push(as_json(data_center, &answer)),
             Ok(answer) => print(data_center, &answer, arguments.raw),
             Err(why) => {
-                well = false;
+                // Nobody is there to answer.
+                well &= absent(nodes).await.contains(data_center);
                 match json {
                     true => answers.push(json!({ "data_center": data_center, "error": why })),
                     false => say!("{data_center}: {why}"),

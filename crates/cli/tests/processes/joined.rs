@@ -42,6 +42,17 @@ async fn has(client: &Client, what: &str, keyspace: &str, key: &str, expected: &
     until(&format!("{what}: {keyspace} {key}"), async || value(client, keyspace, key).await.as_deref() == Some(expected)).await;
 }
 
+/// Writes; again while servers choose who leads them, or when a busy machine has not answered in time.
+async fn put(client: &Client, keyspace: &str, key: &str, value: &str) {
+    let written = async || client.session(keyspace).put(key.to_owned(), value.to_owned()).await.is_ok();
+    until(&format!("{keyspace} {key} is written"), written).await;
+}
+
+/// Deletes, as [`put`] writes.
+async fn delete(client: &Client, keyspace: &str, key: &str) {
+    until(&format!("{keyspace} {key} is deleted"), async || client.session(keyspace).delete(key.to_owned()).await.is_ok()).await;
+}
+
 /// Says in the configuration in `folder` of which generation the data center is.
 fn of_generation(folder: &Path, generation: u32) {
     let file = folder.join("node.toml");
@@ -64,11 +75,11 @@ async fn another_data_center_has_the_place_of_a_lost_one() {
     for keyspace in KEYSPACES {
         for (number, client) in [&a, &b, &c].into_iter().enumerate() {
             for key in 0..40 {
-                client.session(keyspace).put(format!("{number}:{key}"), format!("first {key}")).await.unwrap();
-                client.session(keyspace).put(format!("{number}:{key}"), format!("of {number}")).await.unwrap();
+                put(client, keyspace, &format!("{number}:{key}"), &format!("first {key}")).await;
+                put(client, keyspace, &format!("{number}:{key}"), &format!("of {number}")).await;
             }
-            client.session(keyspace).delete(format!("{number}:0")).await.unwrap();
-            client.session(keyspace).put(format!("{number}:last"), "1".to_owned()).await.unwrap();
+            delete(client, keyspace, &format!("{number}:0")).await;
+            put(client, keyspace, &format!("{number}:last"), "1").await;
         }
         for client in [&a, &b, &c] {
             for number in 0..3 {
@@ -88,9 +99,9 @@ async fn another_data_center_has_the_place_of_a_lost_one() {
     nodes.kill(2);
     until("c is given up", async || ctl(at, &["dc", "lost", "c", "--yes"]).status.success()).await;
     for keyspace in KEYSPACES {
-        a.session(keyspace).delete("2:1").await.unwrap();
-        b.session(keyspace).put("2:2", "of b").await.unwrap();
-        a.session(keyspace).put("while it was away", "1").await.unwrap();
+        delete(&a, keyspace, "2:1").await;
+        put(&b, keyspace, "2:2", "of b").await;
+        put(&a, keyspace, "while it was away", "1").await;
     }
 
     // Another one, with nothing.
@@ -129,7 +140,7 @@ async fn another_data_center_has_the_place_of_a_lost_one() {
         has(&c, "what was written meanwhile", keyspace, "while it was away", "1").await;
         for (from, to) in [(&c, [&a, &b]), (&a, [&b, &c]), (&b, [&a, &c])] {
             let key = format!("after {:p}", from);
-            from.session(keyspace).put(key.clone(), "1").await.unwrap();
+            put(from, keyspace, &key, "1").await;
             for other in to {
                 has(other, "after that", keyspace, &key, "1").await;
             }
@@ -201,9 +212,9 @@ async fn a_cluster_gets_one_more_data_center_than_it_was_made_with() {
     for keyspace in KEYSPACES {
         for (number, client) in [&a, &b].into_iter().enumerate() {
             for key in 0..20 {
-                client.session(keyspace).put(format!("{number}:{key}"), format!("of {number}")).await.unwrap();
+                put(client, keyspace, &format!("{number}:{key}"), &format!("of {number}")).await;
             }
-            client.session(keyspace).delete(format!("{number}:0")).await.unwrap();
+            delete(client, keyspace, &format!("{number}:0")).await;
         }
         has(&a, "at first", keyspace, "1:19", "of 1").await;
         has(&b, "at first", keyspace, "0:19", "of 0").await;
@@ -226,9 +237,9 @@ async fn a_cluster_gets_one_more_data_center_than_it_was_made_with() {
     refused(at, &["dc", "lost", "c", "--yes"], "nobody has been in c yet");
     refused(at, &["dc", "add", "c", "--yes"], "knows of no nodes in c");
     for keyspace in KEYSPACES {
-        a.session(keyspace).put("with a free place", "1").await.unwrap();
+        put(&a, keyspace, "with a free place", "1").await;
         has(&b, "with a free place", keyspace, "with a free place", "1").await;
-        a.session(keyspace).delete("1:1").await.unwrap();
+        delete(&a, keyspace, "1:1").await;
         until("it is deleted", async || value(&b, keyspace, "1:1").await.as_deref() == Some("")).await;
     }
     until("rights are used after a restart", async || a.session("posts").counter("tickets").global().add(-1).await.is_ok()).await;
@@ -236,6 +247,9 @@ async fn a_cluster_gets_one_more_data_center_than_it_was_made_with() {
     let made = a.session("posts").counter("seats").create(twelve).await.unwrap();
     assert_eq!(made.rights.iter().map(|rights| rights.down).collect::<Vec<_>>(), [Some(6), Some(6), Some(0)], "who is not there gets no rights");
     assert!(ctl(at, &["convergence"]).status.success() && ctl(at, &["status"]).status.success());
+    for asked in [["explain", "with a free place", "-k", "posts"], ["counter", "tickets", "-k", "posts"]] {
+        until("who is there has answered", async || ctl(at, &asked).status.success()).await;
+    }
     assert!(told(&ctl(at, &["status"])).contains("The place of c is free"), "{}", told(&ctl(at, &["status"])));
 
     // Its node is made known to one after the other, and let in.
@@ -262,7 +276,7 @@ async fn a_cluster_gets_one_more_data_center_than_it_was_made_with() {
         assert_eq!(value(&c, keyspace, "1:1").await.as_deref(), Some(""), "{keyspace}: it is deleted");
         for (from, others) in [(&c, [&a, &b]), (&a, [&b, &c]), (&b, [&a, &c])] {
             let key = format!("after {from:p}");
-            from.session(keyspace).put(key.clone(), "1").await.unwrap();
+            put(from, keyspace, &key, "1").await;
             for other in others {
                 has(other, "after that", keyspace, &key, "1").await;
             }
@@ -348,6 +362,7 @@ async fn taken_out(at: &str, log: impl Fn() -> String, (a, b, c): (&Client, &Cli
     assert!(ctl(at, &["dc", "lost", "c", "--yes"]).status.success());
     assert!(state().is_some_and(|state| state.starts_with("removed ")), "{:?}", state());
     until("nobody misses it", async || ctl(at, &["status"]).status.success() && ctl(at, &["convergence"]).status.success()).await;
+    until("who is left has answered", async || ctl(at, &["explain", "still", "-k", "posts"]).status.success()).await;
     refused(at, &["dc", "remove", "c", "--cancel"], "there is no way back");
     until("the others write", async || a.session("posts").put("without c", "1").await.is_ok()).await;
     has(b, "without c", "posts", "without c", "1").await;

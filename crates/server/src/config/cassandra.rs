@@ -2,13 +2,11 @@
 
 use super::error::check;
 use super::{ConfigError, DurabilityConfig, NodeConfig, Secret};
-#[cfg(feature = "cassandra")]
-use crate::tls::{self, Files, Identity, TlsError};
+use crate::driver::driver;
+use crate::tls::Files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-#[cfg(feature = "cassandra")]
-use std::sync::Arc;
 
 /// Where a keyspace's version chains are that are not in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +93,7 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     let there = |index: usize| config.keyspaces[index].cold == ColdConfig::Cassandra;
     for index in (0..config.keyspaces.len()).filter(|index| there(*index)) {
         let key = format!("keyspace[{index}].cold");
-        check(cfg!(feature = "cassandra"), &key, || {
+        check(driver().is_some(), &key, || {
             "this program was built without Cassandra: build it with `cargo build --release --features cassandra`".into()
         })?;
         check(config.cassandra.is_some(), &key, || "a table [cassandra] must say where Cassandra is".into())?;
@@ -117,9 +115,7 @@ pub(super) fn validate(config: &NodeConfig) -> Result<(), ConfigError> {
     for (key, value) in [("read_timeout_ms", cassandra.read_timeout_ms), ("open_timeout_ms", cassandra.open_timeout_ms)] {
         check((1..=600_000).contains(&value), format!("cassandra.{key}"), || format!("{value} is not from 1 to 600000"))?;
     }
-    #[cfg(feature = "cassandra")]
-    cassandra.without_files().check().map_err(|error| ConfigError::at("cassandra", error.to_string()))?;
-    Ok(())
+    driver().map_or(Ok(()), |driver| driver.check(cassandra)).map_err(|error| ConfigError::at("cassandra", error.to_string()))
 }
 
 impl CassandraConfig {
@@ -127,41 +123,11 @@ impl CassandraConfig {
     pub fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         [&mut self.tls_authority, &mut self.tls_certificate, &mut self.tls_key].into_iter().flatten()
     }
-}
-
-#[cfg(feature = "cassandra")]
-impl CassandraConfig {
-    /// As the driver takes them, and the certificates of its connections, if they are encrypted. Errors: a file is not there, or not what it should be.
-    pub(crate) fn settings(&self) -> Result<(rheostat_cql::Settings, Option<Arc<Identity>>), TlsError> {
-        let Some(files) = self.files() else { return Ok((self.without_files(), None)) };
-        let identity = Identity::of(files)?;
-        let tls = Some(tls::as_client(&identity, files.authority)?);
-        Ok((rheostat_cql::Settings { tls, ..self.without_files() }, Some(identity)))
-    }
 
     /// The files of its connections, if they are encrypted.
     pub(crate) fn files(&self) -> Option<Files<'_>> {
         let shown = self.tls_certificate.as_deref().zip(self.tls_key.as_deref());
         self.tls_authority.as_deref().map(|authority| Files { authority, shown })
-    }
-
-    fn without_files(&self) -> rheostat_cql::Settings {
-        use rheostat_cql::{Consistency, Replication, Settings};
-        use std::time::Duration;
-        let by_place: Vec<(String, u32)> = self.replication.iter().map(|(name, replicas)| (name.clone(), *replicas)).collect();
-        Settings {
-            replication: self.replication_factor.map(Replication::Simple).or((!by_place.is_empty()).then_some(Replication::Network(by_place))),
-            local_data_center: self.local_data_center.clone(),
-            credentials: self.user.clone().zip(self.password.as_ref().map(|password| password.0.clone())),
-            consistency: match self.consistency {
-                ConsistencyConfig::One => Consistency::One,
-                ConsistencyConfig::LocalQuorum => Consistency::LocalQuorum,
-                ConsistencyConfig::Quorum => Consistency::Quorum,
-            },
-            read_timeout: Duration::from_millis(self.read_timeout_ms),
-            open_timeout: Duration::from_millis(self.open_timeout_ms),
-            ..Settings::new(self.contact_points.clone(), self.keyspace.clone())
-        }
     }
 }
 

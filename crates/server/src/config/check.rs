@@ -273,7 +273,7 @@ fn users(config: &NodeConfig) -> Result<(), ConfigError> {
     let needed = || "users need security.password: it, or its password_sha256, is what this node's operator comes in with".into();
     check(config.users.is_empty() || config.security.has_password(), "user", needed)?;
     for (index, user) in config.users.iter().enumerate() {
-        let key = |of: &str| format!("user[{}].{of}", index + 1);
+        let key = |field: &str| format!("user[{index}].{field}");
         let named = (1..=64).contains(&user.name.len()) && user.name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
         check(named, key("name"), || "it must have 1 to 64 printable ASCII characters, without spaces and colons".into())?;
         let other = user.name != crate::users::DEFAULT && config.users[..index].iter().all(|before| before.name != user.name);

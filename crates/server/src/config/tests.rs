@@ -239,7 +239,7 @@ fn what_cassandra_needs_is_said() {
         let error = error("", &rest);
         assert!(error.contains(reason), "{error}");
     }
-    if cfg!(feature = "cassandra") {
+    if crate::driver::driver().is_some() {
         let there = "cold = \"cassandra\"";
         assert!(error(there, "data_dir = \"data\"").contains("a table [cassandra]"));
         assert!(error(there, &format!("[cassandra]\n{points}")).contains("it takes a data_dir"));

@@ -134,7 +134,7 @@ pub(super) fn await_answer(
     render: Render,
 ) -> Slow {
     // It may write, for all that is known here. The answer fails to come only when this shard ends, and its connections with it.
-    await_started(context, Started::under_way(true, answer, partition, fallback, over), render)
+    await_started(context, Started::Waiting { writes: true, answer, partition, fallback, over }, render)
 }
 
 /// An operation that is under way.
@@ -470,7 +470,7 @@ impl Access for ShardAccess {
             Execution::Waiting(op) => {
                 let (sender, answer) = oneshot::channel();
                 shard.expect(now, keyspace, (replica, op), self.client, Answer::Task(sender));
-                Started::under_way(writes, answer, partition, session, None)
+                Started::Waiting { writes, answer, partition, fallback: session, over: None }
             }
         }
     }

@@ -11,7 +11,6 @@ use crate::topology::Topology;
 use rheostat_core::answer::{Explained, Read};
 use rheostat_core::dial::{Dial, Quorum};
 use rheostat_core::ids::{KeyspaceId, PartitionId};
-use rheostat_core::notch::Sampled;
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::protocol::Bounded;
@@ -360,14 +359,10 @@ impl Admin for Service {
         let status = self.router.status().await;
         let names = |label: u16| status.service_levels_named(label).join(", ");
         let of = |keyspace: &KeyspaceInfo| {
-            let mut sampled = Sampled::default();
-            for replica in status.replicas.iter().filter(|replica| replica.keyspace == keyspace.id) {
-                sampled.add(replica.sampled.as_ref().unwrap_or(&Sampled::default()));
-            }
-            let every = self.router.shared().config.keyspaces[usize::from(keyspace.id.0)].sample_reads;
+            let sampled = status.sampled(keyspace.id);
             // Where versions stand side by side, nothing is sampled.
-            let every = if status.replicas.iter().any(|replica| replica.keyspace == keyspace.id && replica.sampled.is_some()) { every } else { 0 };
-            rheostat_proto::notch::out(&keyspace.name, keyspace.level, every, &sampled, names)
+            let every = if sampled.is_some() { self.router.shared().config.keyspaces[usize::from(keyspace.id.0)].sample_reads } else { 0 };
+            rheostat_proto::notch::out(&keyspace.name, keyspace.level, every, &sampled.unwrap_or_default(), names)
         };
         let keyspaces = self.router.keyspaces().iter().filter(|keyspace| wanted.is_none_or(|wanted| keyspace.id == wanted));
         Ok(Response::new(v1::NotchesResponse { keyspaces: keyspaces.map(of).collect() }))

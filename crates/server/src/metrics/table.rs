@@ -9,7 +9,7 @@ use crate::status::{
 };
 use rheostat_core::counter::Scope;
 use rheostat_core::dial::Level;
-use rheostat_core::notch::{Sampled, Share, Tally};
+use rheostat_core::notch::{Share, Tally};
 use rheostat_core::replica::LinkStatus;
 
 /// One sample for each replica.
@@ -80,10 +80,7 @@ fn service_levels(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&Service
 /// One call for each keyspace, level and service level of which reads were sampled, with the values of these labels.
 fn sampled(view: &View<'_>, samples: &mut Samples<'_>, mut each: impl FnMut(&mut Samples<'_>, &[&str], &Tally)) {
     for keyspace in view.keyspaces {
-        let mut sum = Sampled::default();
-        let here = view.status.replicas.iter().filter(|replica| replica.keyspace == keyspace.id);
-        here.filter_map(|replica| replica.sampled.as_ref()).for_each(|one| sum.add(one));
-        for (level, label, tally) in &sum.tallies {
+        for (level, label, tally) in &view.status.sampled(keyspace.id).unwrap_or_default().tallies {
             let names = view.status.service_levels_named(*label).join(", ");
             each(samples, &[&keyspace.name, &level.to_string(), &names], tally);
         }

@@ -181,6 +181,7 @@ impl Shard {
                 self.replicas[index].recovery.due_us = None;
                 continue;
             }
+            self.keep_sampled(ReplicaIndex(index as u32));
             let shared = self.shared.clone();
             let slot = &mut self.replicas[index];
             let (keyspace, place) = (slot.keyspace, slot.place);

@@ -7,6 +7,7 @@ use super::recovery::{Away, Recovery};
 use super::{ReplicaIndex, Shard, Slot};
 use crate::shared::Shared;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId, ServerId};
+use rheostat_core::notch::Sampled;
 use rheostat_core::replica::PartitionServer;
 use rheostat_core::store::{Durability, FlushJob};
 
@@ -197,6 +198,7 @@ impl Shard {
         self.shared.placement.set_here(keyspace, place.partition, place.replica, false);
         self.look_up(keyspace, place.partition);
         let away = Away::new(&self.shared.keyspaces[usize::from(keyspace.0)], place, "it has moved to another node");
+        self.keep_sampled(replica);
         let old = std::mem::replace(&mut self.replicas[replica.0 as usize].server, Box::new(away));
         tracing::info!(keyspace = self.shared.name_of(keyspace), server = %place, "this server has moved to another node");
         let shared = self.shared.clone();
@@ -217,6 +219,17 @@ impl Shard {
         if is_back {
             // It was moved back while it closed. Until the store is unlocked it cannot be opened, and is tried again.
             self.come_back(now, replica);
+        }
+    }
+
+    /// Keeps what a server has sampled that is let go: it is told of with what counts from the node's start, and that does not fall.
+    pub(super) fn keep_sampled(&mut self, replica: ReplicaIndex) {
+        let slot = &self.replicas[replica.0 as usize];
+        // What is under way there is never settled.
+        let Some(sampled) = slot.server.sampled().map(|sampled| Sampled { under_way: 0, ..sampled }) else { return };
+        match self.counters.sampled.iter_mut().find(|(keyspace, _)| *keyspace == slot.keyspace) {
+            Some((_, before)) => before.add(&sampled),
+            None => self.counters.sampled.push((slot.keyspace, sampled)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The admin port, spoken to byte by byte.
 
 use crate::{alone, secured};
+use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_server::node::{Listeners, Node};
 use rheostat_server::probe;
 use std::time::Duration;
@@ -75,6 +76,63 @@ async fn a_node_that_opens_its_data_is_alive_and_not_ready() {
     let node = starts.await.unwrap().unwrap();
     assert_eq!(probe::ask(&config, "/health").await, Ok((200, "ok\n".into())));
     node.shutdown().await;
+}
+
+/// A split is a start that takes long, too.
+#[tokio::test]
+async fn a_node_that_splits_its_partitions_is_alive_and_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = alone("admin");
+    config.data_dir = Some(folder.path().into());
+    crate::opening::filled(&config).await;
+    (config.partitions, config.first_partitions) = (4, Some(2));
+    let listeners = Listeners::bind(&config.listen).unwrap();
+    config.listen.admin = listeners.addresses().admin;
+    let starts = tokio::spawn(Node::start_with(config.clone(), listeners));
+    let mut splitting = 0;
+    while !starts.is_finished() {
+        let (health, ready) = (probe::ask(&config, "/health").await, probe::ask(&config, "/ready").await);
+        if let (Ok((200, health)), Ok((503, ready))) = (health, ready) {
+            let said = "splitting its partitions: nothing is served meanwhile\n";
+            splitting += usize::from(health == said && ready == said);
+        }
+    }
+    assert!(splitting > 0, "it has never said that it splits its partitions");
+    let node = starts.await.unwrap().unwrap();
+    assert_eq!(probe::ask(&config, "/health").await, Ok((200, "ok\n".into())));
+    node.shutdown().await;
+}
+
+/// Counters do not fall when a server that has counted moves away.
+#[tokio::test]
+async fn what_a_server_has_sampled_is_told_where_it_was_when_it_has_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = crate::grid("admin", &["a"], |config| {
+        config.data_dir = Some(folder.path().join(&config.node));
+        config.keyspaces[0].sample_reads = 1;
+    })
+    .await;
+    let mut session = crate::client(&nodes[0]).await.session("default");
+    for key in 0..20 {
+        session.get(format!("key:{key}")).await.unwrap();
+    }
+    let reads = async || {
+        let sampled = nodes[0].router().status().await.sampled(KeyspaceId(0)).unwrap_or_default();
+        sampled.tallies.iter().map(|(_, _, tally)| tally.reads).sum::<u64>()
+    };
+    let before = reads().await;
+    assert!(before > 0);
+    nodes[1].router().take_seat(KeyspaceId(0), PartitionId(0), "a1".into()).await.unwrap();
+    let moved = async {
+        while nodes[0].router().status().await.replicas.iter().any(|replica| replica.keyspace == KeyspaceId(0)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), moved).await.expect("it moves");
+    assert_eq!(reads().await, before);
+    for node in nodes {
+        node.shutdown().await;
+    }
 }
 
 /// What the command line asks for a container's health check: with nothing but the configuration.

@@ -86,7 +86,7 @@ async fn siblings(cluster: &str) -> [Node; 2] {
 }
 
 /// In each of `data_centers` two nodes, `a1`, `a2`, `b1` and so on, each with one of two partitions; `change` is made to every configuration.
-async fn grid(cluster: &str, data_centers: &[&str], change: fn(&mut NodeConfig)) -> Vec<Node> {
+async fn grid(cluster: &str, data_centers: &[&str], change: impl Fn(&mut NodeConfig)) -> Vec<Node> {
     let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let listen = Listen { resp: None, grpc: any, admin: None, peer: any };
     let text = |address: Option<SocketAddr>| address.map(|address| address.to_string());

@@ -18,7 +18,7 @@ use tonic_health::pb::health_client::HealthClient;
 const KEYS: usize = 200_000;
 
 /// Writes a log in `config`'s directory that takes a while to be read.
-async fn filled(config: &NodeConfig) {
+pub(crate) async fn filled(config: &NodeConfig) {
     let node = Node::start(config.clone()).await.unwrap();
     let mut stream = TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap();
     for from in (0..KEYS).step_by(1000) {

@@ -247,7 +247,7 @@ async fn users_change_while_the_node_runs_and_open_connections_with_them() {
     // What is wrong changes nothing, and whether there is a password stays.
     let mut wrong = next.clone();
     wrong.users[0].name = "operator".into();
-    assert!(node.reload(&wrong).unwrap_err().to_string().contains("user[4].name"));
+    assert!(node.reload(&wrong).unwrap_err().to_string().contains("user[3].name"));
     assert_eq!(reader.ask("SET x 4").await, "+OK");
     let mut open = next.clone();
     (open.security.password, open.users) = (None, Vec::new());
@@ -268,19 +268,19 @@ fn users_that_cannot_be_are_told() {
     assert!(NodeConfig::from_toml(&text(&good)).is_ok());
     assert!(error(&text(&good).replace("password = \"x\"", "")).contains("security.password"));
     for (from, to, what) in [
-        ("\"shop\"", "\"default\"", "user[1].name"),
-        ("\"shop\"", "\"a:b\"", "user[1].name"),
-        ("\"shop\"", "\"\"", "user[1].name"),
-        ("000\"", "00\"", "user[1].password_sha256"),
-        ("000\"", "00z\"", "user[1].password_sha256"),
+        ("\"shop\"", "\"default\"", "line 10: user[0].name"),
+        ("\"shop\"", "\"a:b\"", "line 10: user[0].name"),
+        ("\"shop\"", "\"\"", "line 10: user[0].name"),
+        ("000\"", "00\"", "user[0].password_sha256"),
+        ("000\"", "00z\"", "user[0].password_sha256"),
         ("\"write\"", "\"all\"", "unknown variant"),
-        ("\"write\"", "\"write\"\nkeyspaces = [\"none\"]", "user[1].keyspaces"),
-        ("\"write\"", "\"write\"\nprefixes = [\"\"]", "user[1].prefixes"),
-        ("\"write\"", "\"operate\"\nprefixes = [\"a\"]", "user[1].role"),
+        ("\"write\"", "\"write\"\nkeyspaces = [\"none\"]", "user[0].keyspaces"),
+        ("\"write\"", "\"write\"\nprefixes = [\"\"]", "user[0].prefixes"),
+        ("\"write\"", "\"operate\"\nprefixes = [\"a\"]", "user[0].role"),
         ("\"write\"", "\"write\"\nkeys = []", "keys"),
     ] {
         let why = error(&text(&good.replace(from, to)));
         assert!(why.contains(what), "{to}: {why}");
     }
-    assert!(error(&text(&format!("{good}\n[[user]]\n{good}"))).contains("user[2].name"));
+    assert!(error(&text(&format!("{good}\n[[user]]\n{good}"))).contains("line 14: user[1].name"));
 }

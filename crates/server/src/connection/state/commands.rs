@@ -265,7 +265,7 @@ impl State {
                 Execution::Waiting(op) => {
                     let (sender, answer) = oneshot::channel();
                     shard.expect(now, keyspace, (replica, op), self.id, Answer::Task(sender));
-                    started.push((partition, Started::Waiting { answer, partition, fallback: copy, over: None }));
+                    started.push((partition, Started::Waiting { writes: false, answer, partition, fallback: copy, over: None }));
                 }
             }
         }
