@@ -20,7 +20,8 @@ export RHEOSTAT_PASSWORD='open sesame'
 export RHEOSTAT_SUITE=$(mktemp -d)
 trap '"$RHEOSTAT" ctl cluster down "$RHEOSTAT_SUITE/cluster.toml" > /dev/null 2>&1 || true; rm -rf "$RHEOSTAT_SUITE"' EXIT
 for try in 1 2 3 4 5; do
-  export RHEOSTAT_PORT=$((20000 + RANDOM % 1000 * 10))
+  # Below the ports of the other tests: those of the console's begin at 8000, those of cargo's at 10000.
+  export RHEOSTAT_PORT=$((7500 + RANDOM % 45 * 10))
   sed "s/BASE_PORT/$RHEOSTAT_PORT/" suite/cluster.toml > "$RHEOSTAT_SUITE/cluster.toml"
   "$RHEOSTAT" ctl cluster up "$RHEOSTAT_SUITE/cluster.toml" > "$RHEOSTAT_SUITE/up" 2>&1 && break
   [ $try -lt 5 ] || { cat "$RHEOSTAT_SUITE/up"; exit 1; }

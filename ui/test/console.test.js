@@ -424,9 +424,9 @@ test('the keyboard is enough', async () => {
   // What has the focus keeps it while the page is drawn again.
   await show(page, 'map');
   const button = page.getByRole('button', { name: /^Cut the link/ }).first();
-  await button.focus();
-  const before = await page.locator('.health').getAttribute('title');
-  await until('another status', async () => (await page.locator('.health').getAttribute('title')) !== before);
+  // One that is just replaced does not get it.
+  await until('it is focused', async () => { await button.focus(); return button.evaluate((one) => one === document.activeElement); });
+  await nextStatus(page);
   assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /^Cut the link/);
   await end();
 });

@@ -131,7 +131,7 @@ function alarm(number: number): string {
  * One that is opening its data answers with LOADING to all but the commands that it greets.
  */
 export async function plainRedis(resp3 = false, alarms = 0, greets?: string[]) {
-  const told = { commands: [] as string[], port: 0 };
+  const told = { commands: [] as string[], port: 0, told: false };
   const known = new Set(["SELECT", "SET", "GET", "CLIENT", "AUTH", "PING"]);
   const server = net.createServer((client) => {
     let input = "";
@@ -149,7 +149,7 @@ export async function plainRedis(resp3 = false, alarms = 0, greets?: string[]) {
         else if (name === "HELLO" && resp3) client.write("%1\r\n$5\r\nproto\r\n:3\r\n");
         else if (name === "RHEO" && listened) client.write("-NOPERM no more\r\n");
         else if (name === "PING" && listened) client.write("-NOAUTH Authentication required.\r\n");
-        else if (name === "RHEO" && alarms) client.write(`+OK\r\n${Array.from({ length: alarms }, (_, number) => alarm(number)).join("")}`);
+        else if (name === "RHEO" && alarms) client.write(`+OK\r\n${Array.from({ length: alarms }, (_, number) => alarm(number)).join("")}`, () => (told.told = true));
         else client.write(known.has(name) ? "+OK\r\n" : `-ERR unknown command '${name}', with args beginning with: \r\n`);
       }
     });

@@ -144,7 +144,7 @@ impl Store for Failing {
 async fn an_update_is_sent_again_under_the_same_name_and_the_next_has_another() {
     let node = Failing::default();
     // A try that is not answered ends after half of what is left, and another one follows.
-    let client = node.client(Options { deadline: Duration::from_secs(2), ..Options::default() }).await;
+    let client = node.client(Options { deadline: Duration::from_secs(6), ..Options::default() }).await;
     let mut session = client.session("0");
     *node.failures.lock().unwrap() = vec![Failure::Busy, Failure::Unavailable, Failure::Silent];
     assert_eq!(session.counter("k").add(-3).await, Ok(-3));

@@ -98,7 +98,8 @@ async fn dependent_writes_find_a_missing_cause() {
 async fn what_never_arrives_is_counted() {
     let mut options = options(Hides::Everything).await;
     (options.samples, options.warm_up) = (1, 0);
-    options.timeout = Duration::from_millis(20);
+    // Long enough for each write to be answered.
+    options.timeout = Duration::from_secs(1);
     let report = run(&options, &Progress::hidden()).await.unwrap();
     assert_eq!((report.not_seen, report.beyond_delay), (6, SignedPercentiles::default()));
 }

@@ -42,7 +42,10 @@ async fn a_node_whose_clock_is_an_hour_ahead_says_so_and_harms_nobody() {
     };
     let cluster = Plan { change, ..Plan::three(1) }.start(None).await;
     eventually("it notices", async || distrusted(&cluster, 2).await.is_some()).await;
-    assert!(distrusted(&cluster, 2).await.unwrap().contains("3600.0 s ahead of those of a majority"));
+    // A machine under load answers late, and by how much it is ahead is known the less exactly.
+    let why = distrusted(&cluster, 2).await.unwrap();
+    let ahead = why.split_once(" s ahead of those of a majority").and_then(|(before, _)| before.rsplit(' ').next()?.parse::<f64>().ok());
+    assert!(ahead.is_some_and(|ahead_s| (3_540.0..3_660.0).contains(&ahead_s)), "{why}");
     for right in 0..2 {
         assert_eq!(distrusted(&cluster, right).await, None);
     }

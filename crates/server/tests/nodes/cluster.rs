@@ -108,6 +108,8 @@ impl Plan {
                         mbit_per_s: None,
                     });
                 }
+                // Who waits for a machine under load waits longer than for a slow answer; tests of timeouts set their own.
+                config.limits.operation_timeout_ms = 10_000;
                 (self.change)(&mut config);
                 let held = hold_ports(&mut config.listen);
                 let listeners = Listeners::bind(&config.listen).unwrap();

@@ -5,11 +5,17 @@ use crate::cluster::{single, start_single};
 
 pub const MULTI: &[u16] = &[1, 4];
 
+/// For how many seconds a machine may be busy with something else between two requests: so much less TTL may answer than is expected.
+const BUSY_S: i64 = 5;
+
 /// Runs `script`: a request per line, then `=>` and its reply (`OK`, `(nil)`, an integer, `-KIND`, `[a b]`, or a bulk string's text).
 pub async fn run(client: &mut Client, script: &str) {
     for entry in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (request, expected) = entry.split_once("=>").unwrap_or_else(|| panic!("no => in {entry}"));
-        let reply = client.ask(request).await;
+        let reply = match (client.ask(request).await, expected.trim().parse::<i64>()) {
+            (Reply::Integer(left), Ok(set)) if request.starts_with("TTL ") && set > 0 && (set - BUSY_S..=set).contains(&left) => Reply::Integer(set),
+            (reply, _) => reply,
+        };
         assert_eq!(show(&reply, expected.trim()), expected.trim(), "{request}");
     }
 }

@@ -159,7 +159,10 @@ async fn rights_are_fetched_from_other_data_centers_and_no_more_is_taken_than_th
 async fn a_session_takes_its_counters_along() {
     const PROTOCOLS: [&str; 6] = ["causal", "adaptive", "hybrid", "gentlerain", "cops", "session"];
     let folder = tempfile::tempdir().unwrap();
-    let change = |config: &mut rheostat_server::NodeConfig| config.keyspaces = PROTOCOLS.map(|protocol| keyspace(protocol, protocol)).into();
+    let change = |config: &mut rheostat_server::NodeConfig| {
+        config.keyspaces = PROTOCOLS.map(|protocol| keyspace(protocol, protocol)).into();
+        config.limits.operation_timeout_ms = 30_000;
+    };
     let cluster = Plan { one_way_ms: 30.0, change, ..Plan::three(2) }.start(Some(folder.path())).await;
     let (mut here, mut there) = (cluster.client(0).await, cluster.client(1).await);
     for protocol in PROTOCOLS {
@@ -202,7 +205,12 @@ async fn a_session_takes_its_counters_along() {
 async fn counters_of_groups() {
     let folder = tempfile::tempdir().unwrap();
     let change = |config: &mut rheostat_server::NodeConfig| {
-        config.keyspaces = vec![keyspace("default", "causal"), replicas::replicated("group", "session"), replicas::replicated("world", "strong")];
+        // No other leader because the machine is busy.
+        let led = |name: &str, protocol: &str| rheostat_server::config::KeyspaceConfig {
+            options: toml::from_str("election_ms = 3000").unwrap(),
+            ..replicas::replicated(name, protocol)
+        };
+        config.keyspaces = vec![keyspace("default", "causal"), led("group", "session"), led("world", "strong")];
     };
     let cluster = Plan { change, ..replicas::plan() }.start(Some(folder.path())).await;
     let mut clients = [cluster.client(0).await, cluster.client(1).await, cluster.client(2).await];

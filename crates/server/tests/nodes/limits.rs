@@ -191,7 +191,7 @@ async fn requests_that_crawl_leave_room_for_others() {
 /// What a transaction keeps until EXEC has its share of memory, and not for ever.
 #[tokio::test]
 async fn large_transactions_have_room_one_after_the_other() {
-    let config = with_little_room(1_000);
+    let config = with_little_room(3_000);
     let (node, mut client) = start_single(config).await;
     let address = node.addresses().resp.unwrap();
     let large = vec![b'x'; 6 << 20];

@@ -5,6 +5,7 @@ use crate::cluster::{Plan, keyspace, single, start_single};
 use rheostat_core::DcId;
 use rheostat_server::NodeConfig;
 use rheostat_server::config::{KeyspaceConfig, Role, Secret, UserConfig};
+use std::time::Instant;
 
 fn three() -> Plan {
     Plan {
@@ -36,6 +37,7 @@ async fn an_operation_that_waits_for_others_is_told_with_what_it_waited_for() {
             let _ = cluster.node(node).router().pause_link(DcId(0), DcId(other));
         }
     }
+    let began = Instant::now();
     // Both shards have a partition: one of these waits on the connection's, the other one elsewhere.
     for key in ["{a}lock", "{b}lock", "{c}lock", "{d}lock"] {
         let reply = client.ask(&format!("SET {key} mine")).await;
@@ -44,6 +46,7 @@ async fn an_operation_that_waits_for_others_is_told_with_what_it_waited_for() {
     let long = format!("{{a}}{}", "k".repeat(500));
     let reply = client.ask(&format!("GET {long}")).await;
     assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
+    let all_us = began.elapsed().as_micros() as i64;
     let told = entries(&mut client).await;
     assert_eq!(client.ask("SLOWLOG LEN").await, Reply::Integer(5));
     assert_eq!(told.len(), 5);
@@ -52,7 +55,7 @@ async fn an_operation_that_waits_for_others_is_told_with_what_it_waited_for() {
     assert_eq!((&first[0][..], first[1].len(), &first[2][..]), ("GET", 128 + "... (375 more bytes)".len(), "keyspace=locks"));
     for entry in &told {
         let Reply::Integer(took_us) = entry[2] else { panic!("{entry:?}") };
-        assert!((50_000..5_000_000).contains(&took_us), "{took_us}");
+        assert!((50_000..=all_us).contains(&took_us), "{took_us} of {all_us}");
         let words = words(entry);
         assert!(words.iter().any(|word| word.starts_with("came-to=") && word != "came-to=ok"), "{words:?}");
         assert!(words.iter().any(|word| word.starts_with("waited-for=") && word.len() > 20), "{words:?}");
@@ -70,7 +73,10 @@ async fn an_operation_that_waits_for_others_is_told_with_what_it_waited_for() {
     client.ask("SLOWLOG RESET").await;
     client.ask("WAIT 2 200").await;
     client.ask("SET k v").await;
-    assert_eq!(client.ask("SLOWLOG LEN").await, Reply::Integer(0));
+    // On a machine that is busy with something else, a write can be slow.
+    for entry in entries(&mut client).await {
+        assert!(words(&entry)[0] == "SET" && matches!(entry[2], Reply::Integer(50_000..)), "{entry:?}");
+    }
     assert_eq!(client.ask("CONFIG GET slowlog-log-slower-than").await.items()[1].text(), "50000");
     cluster.stop_all().await;
 }

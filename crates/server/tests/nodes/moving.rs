@@ -92,7 +92,12 @@ fn store(folder: &Path, node: &str, keyspace: &str, partition: u16) -> PathBuf {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_of_every_protocol_move_there_and_back_while_clients_go_on_and_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let mut cluster = plan().start(Some(folder.path())).await;
+    let change = |config: &mut NodeConfig| {
+        (plan().change)(config);
+        // A move takes long on a busy machine, and who waits for it is not to be told so.
+        config.limits.operation_timeout_ms = 30_000;
+    };
+    let mut cluster = Plan { change, ..plan() }.start(Some(folder.path())).await;
     let done = Arc::new(AtomicBool::new(false));
     let mut workers = Vec::new();
     for (number, name) in KEYSPACES.into_iter().enumerate() {

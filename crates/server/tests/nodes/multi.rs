@@ -107,7 +107,7 @@ async fn commands_see_what_those_before_them_have_left() {
         run(
             &mut client,
             "SET {t}a before => OK
-             SET {t}e old EX 100 => OK
+             SET {t}e old EXAT 4102444800 => OK
              MULTI => OK
              GET {t}a => QUEUED
              SET {t}a 1 => QUEUED
@@ -127,8 +127,8 @@ async fn commands_see_what_those_before_them_have_left() {
              DEL {t}c {t}d => QUEUED
              GETDEL {t}b => QUEUED
              GET {t}b => QUEUED
-             TTL {t}e => QUEUED
-             EXEC => [before OK 1 1 2 1 100 OK 100 1 -1 1 none OK [5 4 (nil)] 1 4 (nil) 100]
+             EXPIRETIME {t}e => QUEUED
+             EXEC => [before OK 1 1 2 1 100 OK 100 1 -1 1 none OK [5 4 (nil)] 1 4 (nil) 4102444800]
              MGET {t}a {t}b {t}c => [3 (nil) (nil)]
              MULTI => OK
              SET {t}x 1 => QUEUED

@@ -10,6 +10,7 @@ const HISTORY_MS: u64 = 600_000;
 fn with_history(config: &mut NodeConfig) {
     let kept = |name: &str, protocol: &str| KeyspaceConfig { history_ms: HISTORY_MS, ..keyspace(name, protocol) };
     config.keyspaces = vec![kept("default", "causal"), kept("plain", "eventual"), keyspace("short", "eventual"), kept("agreed", "strong")];
+    config.limits.operation_timeout_ms = 30_000;
 }
 
 /// What RHEO QUALITY says of the last reply: when its version was written.

