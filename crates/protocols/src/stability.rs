@@ -226,3 +226,27 @@ pub(crate) fn newest<P: Protocol, S: Store<P::Meta>>(step: &mut Step<'_, P, S>, 
     let now_ms = step.now.physical_ms;
     step.store.latest(key, |_| true).map_or_else(Read::default, |version| Read::of(version, now_ms))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::ids::ServerId;
+
+    /// What was forgotten before a restart nobody tells any more: it is taken for all that had been persisted then.
+    #[test]
+    fn what_was_forgotten_is_bounded_over_a_restart() {
+        let at = |ms| Timestamp::new(ms, 0);
+        let vector = |entries: [u64; 3]| -> TimestampVector { (0..3).zip(entries).map(|(dc, ms)| (DcId(dc), at(ms))).collect() };
+        let place =
+            |data_centers| Place { server: ServerId::new(DcId(0), PartitionId(0)), data_centers, partitions: 1, first_partitions: 1, replicas: 1 };
+        let mut tree = Tree::new(&place(3), 2);
+        assert_eq!(forgotten(&place(3), &tree, at(7), Timestamp::MAX), Timestamp::ZERO, "nothing was persisted, so nothing was collected");
+        tree.restart(vector([90, 4, 5]));
+        assert_eq!(forgotten(&place(3), &tree, Timestamp::ZERO, Timestamp::MAX), at(4));
+        assert!(tree.persist(&vector([99, 9, 10]), u64::MAX));
+        let found = |gone, most| forgotten(&place(3), &tree, gone, most);
+        assert_eq!(found(Timestamp::ZERO, Timestamp::MAX), at(4), "where nothing is deleted it stands still");
+        assert_eq!([found(at(7), Timestamp::MAX), found(at(7), at(6)), found(at(12), Timestamp::MAX)], [at(7), at(6), at(9)]);
+        assert_eq!(forgotten(&place(1), &tree, at(7), Timestamp::MAX), Timestamp::ZERO, "there is nobody else");
+    }
+}

@@ -275,11 +275,13 @@ pub(super) fn collect_tombstones<S: Store<Meta>>(mut store: S) {
     assert_eq!(chain_ids(&mut store, "k"), [id(20, 0)], "a tombstone stays while something older can arrive");
     append(&mut store, &put(id(40, 0), &["k"]), false);
     assert_eq!(store.collect(b"k", &TestCut::upto(30)), 0, "a tombstone stays while something newer stands before it");
+    assert_eq!(store.newest_gone(), Timestamp::ZERO, "there is something left of each key");
     append(&mut store, &delete(id(50, 0), "k"), false);
     assert_eq!(store.collect(b"k", &TestCut::upto(50)), 3);
     assert!(store.chain(b"k").is_empty() && store.latest(b"k", |_| true).is_none());
     assert!(walk(&mut store, slot(b"k"), 10).is_empty(), "a key without versions is not there");
     assert_eq!((store.stats().keys, store.stats().versions), (0, 0));
+    assert_eq!(store.newest_gone(), id(50, 0).written);
     append(&mut store, &put(id(60, 0), &["k"]), false);
     assert_eq!(chain_ids(&mut store, "k"), [id(60, 0)], "a collected key can come again");
     assert_eq!(walk(&mut store, slot(b"k"), 10), [key("k")]);
