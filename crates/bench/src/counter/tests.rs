@@ -103,7 +103,7 @@ async fn only_weak_counters_are_taken_from_in_excess() {
         exhausted: 200,
         pause: Duration::from_millis(1),
         scarce: 20,
-        timeout: Duration::from_secs(60),
+        timeout: Duration::from_secs(5),
         ..CounterOptions::new(data_centers, 1)
     };
     let report = run(&options, &Progress::hidden()).await.unwrap();
