@@ -22,6 +22,9 @@ const MOST_WRITES: usize = 4096;
 /// How often patience doubles.
 const MOST_DOUBLINGS: u32 = 7;
 
+/// At first it is no longer than this, in microseconds, whatever has been learned: what was made while a clock was behind has waited for that, and would be waited for by all.
+const FIRST_PATIENCE_US: u64 = LONGEST_PATIENCE_US / 4;
+
 /// It is no longer than this, in microseconds, but where coordination itself takes longer: by then attempts that meet are far enough from each other.
 const LONGEST_PATIENCE_US: u64 = 10_000_000;
 
@@ -117,8 +120,8 @@ impl Staged {
 
     fn patience_us(&self, now_us: u64) -> u64 {
         let learned = self.coordination(&View { estimate: Estimate::Mean, unknown_us: 0.0, ..self.view(now_us) }).1 as u64;
-        let least_us = (self.options.patience_ms * 1000).max(2 * learned);
-        (least_us << self.wanted.tries.min(MOST_DOUBLINGS)).min(least_us.max(LONGEST_PATIENCE_US))
+        let first_us = (self.options.patience_ms * 1000).max((2 * learned).min(FIRST_PATIENCE_US));
+        (first_us << self.wanted.tries.min(MOST_DOUBLINGS)).min(first_us.max(2 * learned).max(LONGEST_PATIENCE_US))
     }
 
     /// Who is expected to coordinate, if it is another one.
