@@ -418,7 +418,7 @@ pub trait PartitionServer: Any + Send {
         None
     }
 
-    /// Some keys of hash slot `slot` that have arrived, hidden from readers or not, from `from` on, and where to go on within the slot; as [`Store::scan`]. Reserved ones are not among them.
+    /// Some keys of hash slot `slot` that have arrived, hidden from readers or not, from `from` on, and where to go on within the slot; as [`Store::scan`]. Reserved ones are among them, but where counters leave them out.
     fn keys(&mut self, _slot: u16, _from: u32) -> ScanPage {
         ScanPage::default()
     }

@@ -10,7 +10,6 @@ use crate::notch::Sampled;
 use crate::operation::Operation;
 use crate::outcome::Outcome;
 use crate::protocol::{Protocol, Reading};
-use crate::reserved::is_reserved;
 use crate::session::Session;
 use crate::step::{Departure, Effect, EffectOf, Step};
 use crate::store::{Cut, Durability, FlushJob, Position, ReadDone, ReadJob, ScanPage, Store};
@@ -376,9 +375,7 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
     }
 
     fn keys(&mut self, slot: u16, from: u32) -> ScanPage {
-        let mut page = self.store.scan(slot, from, 200);
-        page.keys.retain(|key| !is_reserved(key));
-        page
+        self.store.scan(slot, from, 200)
     }
 
     fn reached(&self) -> TimestampVector {

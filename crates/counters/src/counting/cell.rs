@@ -6,7 +6,7 @@ use crate::definition::{Definition, Incarnation, Made};
 use crate::state::{Both, Circle, DIRECTIONS, State};
 use hashbrown::DefaultHashBuilder;
 use indexmap::IndexMap;
-use rheostat_clock::DcId;
+use rheostat_clock::{DcId, TimestampVector};
 use rheostat_core::answer::{Quality, Read};
 use rheostat_core::counter::Direction;
 use rheostat_core::dial::{Dial, Level};
@@ -432,9 +432,10 @@ impl Counting {
                 Outcome::Explained(versions) if versions.iter().find(|version| Some(version.id) == read.version).is_some_and(|version| version.length.is_none())),
             None => false,
         };
-        // Where causes may be missing, what others have done may be on its way behind what they did to it; what was done here is not.
+        // Where causes may be missing, what others have done may be on its way behind what they did to it; what was done here is not, nor what is older than all that is on its way.
         let (causes, here) = ((self.setup.serves)(Level::Causal).is_some(), self.circle.here);
-        let (mut last, mut nobody) = (None, self.inner.new_session());
+        let come = if causes { TimestampVector::new() } else { self.come(now) };
+        let (mut last, mut swept, mut nobody) = (None, None, self.inner.new_session());
         // Of one that was made and never used only this may be left.
         let bounds = keys::bounds(key);
         let made = if deleted { Read::default() } else { self.visible(now, &bounds, &mut nobody).map_err(super::behind)?.0 };
@@ -442,12 +443,18 @@ impl Counting {
             self.check_whole(now, &bounds)?;
             last = Some(Made::from_value(&value).map_err(damaged)?.definition.incarnation(version));
         }
-        for dc in self.circle.members.clone().into_iter().filter(|dc| !deleted && (causes || *dc == here)) {
-            if let Some(value) = self.visible(now, &keys::state(key, dc), &mut nobody).map_err(super::behind)?.0.value {
-                last = last.max(Some(State::from_value(&value).map_err(damaged)?.incarnation));
+        for dc in self.circle.members.clone().into_iter().filter(|_| !deleted) {
+            let row = self.visible(now, &keys::state(key, dc), &mut nobody).map_err(super::behind)?.0;
+            match row.value {
+                // A row that went is of none that can come again; another data center's may be of it, and be taken for one of what begins now.
+                None => swept = swept.max(row.version),
+                Some(value) if causes || dc == here || row.version.is_some_and(|version| self.come_from_all(&come, version.written)) => {
+                    last = last.max(Some(State::from_value(&value).map_err(damaged)?.incarnation));
+                }
+                Some(_) => {}
             }
         }
-        Ok(last.or(read.version).map(after).unwrap_or_default())
+        Ok(last.or(read.version).or(swept).map(after).unwrap_or_default())
     }
 
     /// Errors: something is on its way that was written before what is at `place`, perhaps what belongs to it. A group takes in what is shipped from a snapshot in any order.

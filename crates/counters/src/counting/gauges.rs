@@ -40,4 +40,9 @@ pub const GAUGES: &[Gauge] = &[
     Gauge::of(REFUSED, "reclaimed", "counters_refused_reclaimed", "Updates refused since this data center's rights were reclaimed."),
     Gauge::counter("counters_forwarded", "counter_forwarded_total", "Updates that were passed on to the leader of the group."),
     Gauge::counter("counters_tried_again", "counter_retries_total", "Updates that were tried again: others came first, or the leader had changed."),
+    Gauge::counter(
+        "counters_forgotten",
+        "counter_rows_forgotten_total",
+        "Rows and bounds of counters that went long after their counter had expired or was deleted.",
+    ),
 ];

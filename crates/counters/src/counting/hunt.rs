@@ -521,7 +521,7 @@ impl Counting {
         let bounded = self.bounded.values().map(|(until_us, _)| *until_us);
         let expires = deadlines.chain(bounded).chain([self.next_led_us(), self.deciding.next_us()]).min().unwrap_or(u64::MAX);
         // Nothing is asked for and nothing balanced before this server has all that it said earlier.
-        let works = if self.recalled { asks.chain([self.next_balance_us()]).min().unwrap_or(u64::MAX) } else { u64::MAX };
+        let works = if self.recalled { asks.chain([self.next_balance_us(), self.next_sweep_us()]).min().unwrap_or(u64::MAX) } else { u64::MAX };
         expires.min(works)
     }
 }

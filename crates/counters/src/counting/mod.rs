@@ -22,6 +22,7 @@ mod server;
 #[cfg(test)]
 #[path = "../../tests/inside/settled.rs"]
 mod settled;
+mod sweep;
 mod transact;
 mod update;
 
@@ -51,6 +52,7 @@ use rheostat_core::store::{Durability, Position};
 use rheostat_core::version::Key;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use sweep::Sweep;
 use update::{Batch, Stopped};
 
 /// The bugs that can be planted in counters.
@@ -98,6 +100,8 @@ pub struct Setup {
     pub seed: u64,
     /// How long an operation may wait inside, in microseconds.
     pub operation_timeout_us: u64,
+    /// By how much the timestamps of other servers may be ahead of the clock here, in milliseconds.
+    pub max_ahead_ms: u64,
     /// The most bytes that the answer of a transaction may have.
     pub max_answer_bytes: usize,
     /// The counters' options.
@@ -109,7 +113,7 @@ pub struct Setup {
 impl Setup {
     /// The setup for a server of protocol `P` at `place`.
     pub fn of<P: Protocol>(config: &ReplicaConfig, protocol: &P::Options, options: Options) -> Setup {
-        let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, max_answer_bytes, .. } = *config;
+        let ReplicaConfig { place, durability, planted, seed, operation_timeout_us, max_answer_bytes, max_ahead_ms, .. } = *config;
         let holders = P::holders(&place, protocol);
         let quorum = P::quorum(&place, protocol);
         let Capabilities { members, decides, decides_tests, .. } = P::CAN;
@@ -125,6 +129,7 @@ impl Setup {
             decides_tests,
             seed,
             operation_timeout_us,
+            max_ahead_ms,
             max_answer_bytes,
             options,
             planted,
@@ -153,6 +158,7 @@ struct Numbers {
     reclaimed: u64,
     forwarded: u64,
     tried_again: u64,
+    forgotten: u64,
 }
 
 /// See the module. Of the server inside it knows only that it is one, so that it is compiled once and not for each protocol.
@@ -199,6 +205,7 @@ pub struct Counting {
     balance_at_us: u64,
     /// Nothing is balanced after this, unless a counter is used.
     active_until_us: u64,
+    sweep: Sweep,
     next_op: u64,
     /// The name that the next operation has outside already.
     named: Option<OpId>,
@@ -246,6 +253,7 @@ impl Counting {
             absent: BTreeSet::new(),
             balance_at_us: 0,
             active_until_us: 0,
+            sweep: Sweep::default(),
             next_op: 0,
             named: None,
             deciding: Deciding::default(),

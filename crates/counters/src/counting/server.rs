@@ -8,7 +8,7 @@ use rheostat_core::ids::{Membership, Now, OpId, ServerId};
 use rheostat_core::notch::Sampled;
 use rheostat_core::operation::Operation;
 use rheostat_core::replica::{Applied, Execution, Outbox, PartitionServer, Status, Wanted};
-use rheostat_core::reserved::FRAME;
+use rheostat_core::reserved::{FRAME, is_reserved};
 use rheostat_core::session::Session;
 use rheostat_core::store::{FlushJob, Position, ReadDone, ReadJob, ScanPage};
 use rheostat_core::version::{Key, VersionId};
@@ -19,6 +19,7 @@ impl PartitionServer for Counting {
     fn start(&mut self, now: Now, out: &mut Outbox) {
         self.inner.start(now, &mut self.box_);
         self.begin_to_follow(now);
+        self.begin_to_sweep(now);
         self.recall_when_filled(now);
         self.settle(now, out);
     }
@@ -98,7 +99,9 @@ impl PartitionServer for Counting {
     }
 
     fn keys(&mut self, slot: u16, from: u32) -> ScanPage {
-        self.inner.keys(slot, from)
+        let mut page = self.inner.keys(slot, from);
+        page.keys.retain(|key| !is_reserved(key));
+        page
     }
 
     fn reached(&self) -> TimestampVector {
@@ -130,6 +133,7 @@ impl PartitionServer for Counting {
         self.tell_hello(now);
         self.ask_again(now, out);
         self.balance(now);
+        self.sweep(now);
         self.settle(now, out);
     }
 
@@ -211,6 +215,7 @@ impl PartitionServer for Counting {
     }
 
     fn set_quiet(&mut self, quiet: bool) {
+        self.sweep.quiet = quiet;
         self.inner.set_quiet(quiet);
     }
 
@@ -312,6 +317,7 @@ impl PartitionServer for Counting {
             ("counters_refused_reclaimed", numbers.reclaimed as f64),
             ("counters_forwarded", numbers.forwarded as f64),
             ("counters_tried_again", numbers.tried_again as f64),
+            ("counters_forgotten", numbers.forgotten as f64),
         ]);
         debug_assert!(are_declared(&[GAUGES], &status.gauges[inside..]));
         status

@@ -546,6 +546,7 @@ impl Counting {
             items = all.map(|item| (item.key.clone(), item)).collect::<BTreeMap<Key, Item>>().into_values().collect();
         }
         self.numbers.rows_written += batch.cells.len() as u64;
+        self.row_written(now);
         let dial = Dial { quorum: self.alone(), ..batch.dial.unwrap_or(Dial::at(Level::Eventual)) };
         debug_assert!(!items.is_empty() || self.is_grouped(), "a write of counters that are not ready");
         let operation = match self.is_grouped() {

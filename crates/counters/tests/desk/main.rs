@@ -1,5 +1,6 @@
 //! Owners of counters on a desk: the test decides what arrives, and when.
 
+mod gone;
 mod groups;
 mod past;
 mod support;

@@ -121,8 +121,13 @@ impl Desk {
     }
 
     pub fn pass(&mut self, ms: u64) {
-        for _ in 0..ms {
-            self.now_us += 1000;
+        self.pass_in_steps(ms, 1);
+    }
+
+    /// As [`Desk::pass`], but that frames come, and ticks are done, after so many milliseconds each.
+    pub fn pass_in_steps(&mut self, ms: u64, step_ms: u64) {
+        for _ in 0..ms.div_ceil(step_ms) {
+            self.now_us += 1000 * step_ms;
             for dc in 0..self.owners.len() {
                 if self.owners[dc].is_some() {
                     self.at(dc, |owner, now, out| {

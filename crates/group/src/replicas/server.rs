@@ -10,7 +10,6 @@ use rheostat_core::ids::{Membership, Now, OpId, ServerId};
 use rheostat_core::notch::Sampled;
 use rheostat_core::operation::Operation;
 use rheostat_core::replica::{Applied, Execution, GroupConfig, Outbox, PartitionServer, Status, Wanted};
-use rheostat_core::reserved::is_reserved;
 use rheostat_core::session::Session;
 use rheostat_core::store::{FlushJob, Position, ReadDone, ReadJob, ScanPage, Store};
 use rheostat_core::version::{Key, VersionId};
@@ -92,11 +91,7 @@ impl<F: Seat> PartitionServer for Replicas<F> {
     fn keys(&mut self, slot: u16, from: u32) -> ScanPage {
         match &mut self.sits {
             Sits::Leads(server) => server.keys(slot, from),
-            Sits::Follows(ahead) => {
-                let mut page = ahead.scan(slot, from, 200);
-                page.keys.retain(|key| !is_reserved(key));
-                page
-            }
+            Sits::Follows(ahead) => ahead.scan(slot, from, 200),
             Sits::Gone => ScanPage::default(),
         }
     }

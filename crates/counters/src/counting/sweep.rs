@@ -1,0 +1,206 @@
+//! What is kept of counters that are gone goes too.
+//!
+//! A counter expires without anybody looking, and is deleted where nobody has it ready; rows and bounds stand beside keys of their own and know nothing of that. So the owner walks over them now and then, and
+//! forgets its own where nobody can come to have that counter again:
+//!
+//! - *Nothing is left of its key here*, no tombstone either: every data center knew by then that it had been deleted or had expired.
+//! - *A data center by whose clock it had not expired may have let it live longer.* What it wrote then has a timestamp that is at most as far ahead of its clock as clocks may be; so everything of that kind has arrived
+//!   when all that others write is stamped so much later than the moment at which nothing was left here. The next walk looks again, and remembers of the first one only which keys it was.
+
+use super::{Counting, keys};
+use rheostat_clock::{Timestamp, TimestampVector};
+use rheostat_core::capabilities::Reach;
+use rheostat_core::ids::Now;
+use rheostat_core::replica::QUIET_US;
+use rheostat_core::reserved::Reserved;
+use rheostat_core::slots::slots_of;
+use rheostat_core::version::Key;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Between two steps of a walk, in microseconds.
+const STEP_US: u64 = 200_000;
+
+/// Keys, and hash slots, of one step; keys where some are on the disk only.
+const STEP_KEYS: usize = 1000;
+const STEP_COLD_KEYS: usize = 200;
+const STEP_SLOTS: usize = 512;
+
+/// Between two walks, beside the time by which clocks may be ahead, where something is there to go; and where rows are there, of counters that may expire.
+const REST_US: u64 = 10_000_000;
+const LONG_REST_US: u64 = 3_600_000_000;
+
+/// Keys that a walk remembers.
+const MOST_REMEMBERED: usize = 1 << 20;
+
+/// Keys at which a walk has found nothing, by their hashes: among a million one is taken for another in one of ten million walks.
+#[derive(Default)]
+struct Nothing {
+    hashes: Vec<u64>,
+    /// The last moment at which one was found so, by the clock here, in milliseconds.
+    at_ms: u64,
+}
+
+impl Nothing {
+    fn note(&mut self, now: Now, key: &[u8]) {
+        if self.hashes.len() < MOST_REMEMBERED {
+            self.hashes.push(hash(key));
+            self.at_ms = self.at_ms.max(now.physical_ms);
+        }
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.hashes.binary_search(&hash(key)).is_ok()
+    }
+}
+
+fn hash(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Sweep {
+    /// When the next step is due, on the monotonic clock.
+    at_us: u64,
+    /// Where the walk that is under way goes on.
+    place: Option<(u16, u32)>,
+    /// What the last walk has found, and what this one finds.
+    before: Nothing,
+    found: Nothing,
+    /// This walk has found rows; something that will go.
+    rows: bool,
+    leavings: bool,
+    /// Rows have been written since this walk began.
+    pub(super) written: bool,
+    pub(super) quiet: bool,
+}
+
+impl Counting {
+    /// Rows stay for ever where one group decides: there are none.
+    fn sweeps(&self) -> bool {
+        self.setup.members != Reach::Everywhere && self.circle.members.contains(&self.circle.here)
+    }
+
+    pub(super) fn begin_to_sweep(&mut self, now: Now) {
+        self.sweep.at_us = if self.sweeps() { now.monotonic_us + self.sweep_rest_us() } else { u64::MAX };
+    }
+
+    fn sweep_rest_us(&self) -> u64 {
+        self.setup.max_ahead_ms * 1000 + REST_US
+    }
+
+    pub(super) fn next_sweep_us(&self) -> u64 {
+        if self.sweep.quiet { self.sweep.at_us.checked_next_multiple_of(QUIET_US).unwrap_or(u64::MAX) } else { self.sweep.at_us }
+    }
+
+    /// A row, or a counter's bounds, may have been written, and it comes to an end some day.
+    pub(super) fn row_written(&mut self, now: Now) {
+        self.sweep.written = true;
+        if self.sweep.place.is_none() && self.sweeps() {
+            self.sweep.at_us = self.sweep.at_us.min(now.monotonic_us + self.sweep_rest_us());
+        }
+    }
+
+    /// A step of the walk, if it is time.
+    pub(super) fn sweep(&mut self, now: Now) {
+        if now.monotonic_us < self.next_sweep_us() {
+            return;
+        }
+        self.sweep.at_us = now.monotonic_us + STEP_US;
+        if !self.owns() || self.inner.is_refilling() || self.inner.failed() || self.inner.cannot_stamp(now).is_some() {
+            // Who has led meanwhile may have begun and ended it.
+            self.sweep = Sweep { at_us: now.monotonic_us + self.sweep_rest_us(), quiet: self.sweep.quiet, ..Sweep::default() };
+            return;
+        }
+        if self.is_full() {
+            return;
+        }
+        let place = self.setup.place;
+        let (first, last) = slots_of(place.server.partition, place.partitions);
+        let (mut slot, mut from) = self.sweep.place.unwrap_or_else(|| {
+            self.sweep.written = false;
+            (first, 0)
+        });
+        let others_past = self.all_written_after(now, self.sweep.before.at_ms.saturating_add(self.setup.max_ahead_ms));
+        let (most, mut keys, mut slots) = (if self.inner.is_cold() { STEP_COLD_KEYS } else { STEP_KEYS }, 0, 0);
+        while keys < most && slots < STEP_SLOTS {
+            let page = self.inner.keys(slot, from);
+            keys += page.keys.len();
+            for key in &page.keys {
+                self.sweep_beside(now, key, others_past);
+            }
+            (slot, from) = match page.next {
+                Some(next) => (slot, next),
+                None if slot >= last => return self.end_walk(now),
+                None => (slot + 1, 0),
+            };
+            slots += usize::from(from == 0);
+        }
+        self.sweep.place = Some((slot, from));
+    }
+
+    /// Looks at the counter that `key` stands beside, if it is this data center's row of it, or its bounds.
+    fn sweep_beside(&mut self, now: Now, key: &[u8], others_past: bool) {
+        let Some(Reserved { kind, number, of }) = Reserved::parse(key) else { return };
+        if !(kind == keys::STATE && number == u64::from(self.circle.here.0) || kind == keys::BOUNDS) {
+            return;
+        }
+        if self.inner.peek(now, key).is_some_and(|(_, there)| !there) {
+            // It has gone.
+            return;
+        }
+        self.sweep.rows = true;
+        if self.inner.peek(now, of).is_some_and(|(_, there)| there) {
+            return;
+        }
+        let of = Key::from(of);
+        let Ok((read, _)) = self.newest(now, &of) else { return };
+        if read.value.is_some() {
+            return;
+        }
+        self.sweep.leavings = true;
+        if read.version.is_some() {
+            return;
+        }
+        if others_past && self.sweep.before.has(&of) && self.cells.get(&of).is_none_or(|cell| cell.unwritten.is_none()) {
+            self.forget(now, &of);
+            self.numbers.forgotten += 1;
+        } else {
+            self.sweep.found.note(now, &of);
+        }
+    }
+
+    fn end_walk(&mut self, now: Now) {
+        let Sweep { found, rows, leavings, written, quiet, .. } = std::mem::take(&mut self.sweep);
+        let rest_us = if written || leavings {
+            self.sweep_rest_us()
+        } else if rows {
+            LONG_REST_US
+        } else {
+            u64::MAX
+        };
+        self.sweep = Sweep { at_us: now.monotonic_us.saturating_add(rest_us), before: found, quiet, ..Sweep::default() };
+        self.sweep.before.hashes.sort_unstable();
+    }
+
+    /// Whether everything has arrived here that other data centers stamp up to `ms`, in milliseconds since the Unix epoch.
+    pub(super) fn all_written_after(&self, now: Now, ms: u64) -> bool {
+        let come = self.come(now);
+        self.come_from_all(&come, Timestamp::new(ms, 0))
+    }
+
+    /// Per other data center, up to where everything that it has written has arrived here.
+    pub(super) fn come(&self, now: Now) -> TimestampVector {
+        match self.is_led() {
+            // They have no links, and what has arrived is in the log until it is here.
+            true => self.inner.status(now).stable.into_iter().enumerate().map(|(dc, at)| (rheostat_clock::DcId(dc as u8), at)).collect(),
+            false => self.inner.reached(),
+        }
+    }
+
+    pub(super) fn come_from_all(&self, come: &TimestampVector, at: Timestamp) -> bool {
+        self.circle.others().filter(|dc| !self.absent.contains(dc)).all(|dc| come.get(dc) >= at)
+    }
+}
