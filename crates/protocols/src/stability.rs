@@ -8,9 +8,13 @@ use rheostat_core::gauge::{Gauge, Metric};
 use rheostat_core::ids::{Now, PartitionId, Place};
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::QUIET_US;
+use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
 use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::version::Key;
+
+/// Stands for whatever was deleted and is forgotten, among the keys that something depends on: no user's key, and there is no version of it.
+pub(crate) const FORGOTTEN: Reserved<'static> = Reserved { kind: OF_THE_SERVER, number: u64::MAX, of: b"" };
 
 /// Timer of heartbeats. Paper: Δ.
 pub(crate) const HEARTBEAT: u8 = 0;

@@ -91,17 +91,6 @@ pub(crate) fn is_candidate<M>(versions: &[Version<M>]) -> bool {
     versions.len() > 1 || versions.last().is_some_and(|newest| newest.value.is_none() || newest.expires_ms != 0)
 }
 
-/// How much of a chain the stable-cut rule lets go.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Collected {
-    /// Number of versions that go.
-    pub(crate) versions: usize,
-    /// Which.
-    pub(crate) trim: Trim,
-    /// Nothing is left, of versions up to here: a tombstone or an expired version went as well.
-    pub(crate) whole: Option<VersionId>,
-}
-
 /// Whether `trim` takes the version `id`.
 fn takes(trim: &Trim, id: &VersionId) -> bool {
     match trim {
@@ -119,8 +108,8 @@ pub(crate) fn forgotten<M>(versions: &[Version<M>], trim: &Trim) -> Option<Versi
     (gone.len() == versions.len() || matches!(trim, Trim::These(_)) && hid()).then_some(last.id)
 }
 
-/// Applies the stable-cut rule to `versions` (least first) without changing them.
-pub(crate) fn collectable<M, C: Cut<M>>(versions: &[Version<M>], cut: &C) -> Option<Collected> {
+/// What the stable-cut rule lets go of `versions` (least first).
+pub(crate) fn collectable<M, C: Cut<M>>(versions: &[Version<M>], cut: &C) -> Option<Trim> {
     if !is_candidate(versions) {
         return None;
     }
@@ -133,12 +122,7 @@ pub(crate) fn collectable<M, C: Cut<M>>(versions: &[Version<M>], cut: &C) -> Opt
     let old = versions[1..=settled].partition_point(|newer| newer.id.written.millis() < floor);
     let gone = gone_of(old, &cut.history(), |place| versions[place].id);
     let whole = settled + 1 == versions.len() && gone.as_ref().map_or(0, Gone::count) == settled && is_gone(&versions[settled], cut);
-    if whole {
-        let upto = versions[settled].id;
-        return Some(Collected { versions: versions.len(), trim: Trim::Upto(upto), whole: Some(upto) });
-    }
-    let gone = gone?;
-    Some(Collected { versions: gone.count(), trim: gone.trim, whole: None })
+    if whole { Some(Trim::Upto(versions[settled].id)) } else { gone.map(|gone| gone.trim) }
 }
 
 /// Which of the first versions of a chain go.
@@ -184,7 +168,7 @@ fn lets_go<M>(newer: &Version<M>, older: &Version<M>, history: &History, cut: &i
 }
 
 /// As [`collectable`], where versions stand side by side.
-fn collectable_beside<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<Collected> {
+fn collectable_beside<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<Trim> {
     let history = cut.history();
     let replaced = |place: usize| versions[place + 1..].iter().any(|newer| lets_go(newer, &versions[place], &history, cut));
     // A tombstone goes when nothing older stands that it hides.
@@ -197,10 +181,9 @@ fn collectable_beside<M>(versions: &[Version<M>], cut: &impl Cut<M>) -> Option<C
     };
     let gone: Vec<VersionId> = (0..versions.len()).filter(|place| go(place)).map(|place| versions[place].id).collect();
     if gone.len() == versions.len() {
-        let upto = versions.last()?.id;
-        return Some(Collected { versions: versions.len(), trim: Trim::Upto(upto), whole: Some(upto) });
+        return versions.last().map(|last| Trim::Upto(last.id));
     }
-    (!gone.is_empty()).then_some(Collected { versions: gone.len(), trim: Trim::These(gone), whole: None })
+    (!gone.is_empty()).then_some(Trim::These(gone))
 }
 
 /// What came of [`Chains::insert`].
@@ -534,13 +517,13 @@ impl<M: Clone> Chains<M> {
     }
 
     /// What the stable-cut rule lets go of the chain of `key`.
-    pub(crate) fn collectable(&self, key: &[u8], cut: &impl Cut<M>) -> Option<Collected> {
+    pub(crate) fn collectable(&self, key: &[u8], cut: &impl Cut<M>) -> Option<Trim> {
         collectable(self.versions_of(key), cut)
     }
 
     /// Takes the next key from the queue of candidates and applies the stable-cut rule to it; returns the key if it lets go of something. A chain that may go in part is trimmed by the
     /// caller, which puts it back into the queue; one that stays as it is goes back at once. `None`: there is no candidate.
-    pub(crate) fn next_candidate(&mut self, cut: &impl Cut<M>) -> Option<Option<(Key, Collected)>> {
+    pub(crate) fn next_candidate(&mut self, cut: &impl Cut<M>) -> Option<Option<(Key, Trim)>> {
         while let Some((number, ticket)) = self.candidates.pop_front() {
             let Some(entry) = self.map.at_mut(number).filter(|entry| entry.ticket == ticket) else { continue };
             entry.ticket = 0;
@@ -549,7 +532,7 @@ impl<M: Clone> Chains<M> {
                 Self::queue(&mut self.candidates, &mut self.ticket, number, entry);
             }
             // Only of one that has something to collect the key is asked for.
-            return Some(collected.and_then(|collected| Some((Key::from(self.map.key(number)?), collected))));
+            return Some(collected.and_then(|trim| Some((Key::from(self.map.key(number)?), trim))));
         }
         None
     }

@@ -1,6 +1,6 @@
 //! The store in memory, and the disk that the simulator gives it.
 
-use crate::chains::{Chains, Collected, Held};
+use crate::chains::{Chains, Held};
 use crate::check_update;
 use crate::entries::Entries;
 use crate::own::OwnUpdates;
@@ -219,17 +219,28 @@ impl<M: Wire + Clone + Send + 'static> MemoryStore<M> {
         self.end
     }
 
-    fn let_go(&mut self, key: &Key, collected: Collected) -> usize {
-        self.chains.trim(key, &collected.trim);
+    /// Collects what the rule lets go of a chain.
+    fn let_go(&mut self, key: &Key, trim: Trim) -> usize {
+        let count = self.trim_chain(key, &trim);
         if let Some(told) = &mut self.collected {
-            told.push((key.clone(), collected.trim.clone()));
+            told.push((key.clone(), trim));
         }
-        if let Some(upto) = collected.whole {
+        count
+    }
+
+    /// Returns how many versions went.
+    fn trim_chain(&mut self, key: &Key, trim: &Trim) -> usize {
+        let last = self.chains.versions_of(key).last().map(|version| version.id);
+        let count = self.chains.trim(key, trim);
+        if count == 0 {
+            return 0;
+        }
+        if let Some(upto) = last.filter(|_| self.chains.versions_of(key).is_empty()) {
             self.log(|| Record::Forget { key: key.clone(), upto });
         } else if let Some(disk) = &mut self.disk {
-            disk.trims.push_back((self.end, key.clone(), collected.trim));
+            disk.trims.push_back((self.end, key.clone(), trim.clone()));
         }
-        collected.versions
+        count
     }
 }
 
@@ -401,33 +412,20 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
     }
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
-        self.chains.collectable(key, cut).map_or(0, |collected| self.let_go(&Key::from(key), collected))
+        self.chains.collectable(key, cut).map_or(0, |trim| self.let_go(&Key::from(key), trim))
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
             let Some(found) = self.chains.next_candidate(cut) else { break };
-            count += found.map_or(0, |(key, collected)| self.let_go(&key, collected));
+            count += found.map_or(0, |(key, trim)| self.let_go(&key, trim));
         }
         count
     }
 
     fn trim(&mut self, key: &Key, trim: &Trim) -> std::io::Result<()> {
-        let versions = self.chains.versions_of(key);
-        let upto = versions.last().map(|version| version.id);
-        if let Some(upto) = upto
-            && self.chains.trim(key, trim) > 0
-        {
-            match self.chains.versions_of(key).is_empty() {
-                true => drop(self.log(|| Record::Forget { key: key.clone(), upto })),
-                false => {
-                    if let Some(disk) = &mut self.disk {
-                        disk.trims.push_back((self.end, key.clone(), trim.clone()));
-                    }
-                }
-            }
-        }
+        self.trim_chain(key, trim);
         Ok(())
     }
 

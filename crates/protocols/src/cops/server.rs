@@ -9,7 +9,7 @@ use super::stabilization::CHECK;
 use super::transaction::Transaction;
 use crate::change;
 use crate::gather::Gather;
-use crate::stability::{self, HEARTBEAT, Rounds, STABILIZE};
+use crate::stability::{self, FORGOTTEN, HEARTBEAT, Rounds, STABILIZE};
 use crate::tree::Tree;
 use rheostat_clock::{DcId, StableVector, Timestamp, TimestampVector};
 use rheostat_core::answer::{Quality, Read};
@@ -21,7 +21,6 @@ use rheostat_core::operation::Change;
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Client, Protocol, Reading, Start};
 use rheostat_core::replica::QUIET_US;
-use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
 use rheostat_core::rollback::Cause;
 use rheostat_core::slots::partition_of;
 use rheostat_core::step::Step;
@@ -126,9 +125,8 @@ impl Cops {
         if at == Timestamp::ZERO {
             return None;
         }
-        let key = Reserved { kind: OF_THE_SERVER, number: u64::MAX, of: b"" }.to_key();
         let meta = Meta { floor: stability::up_to(&self.place, at), ..Meta::default() };
-        Some(Seen { key, id: VersionId { written: at, origin: self.here() }, meta })
+        Some(Seen { key: FORGOTTEN.to_key(), id: VersionId { written: at, origin: self.here() }, meta })
     }
 
     /// get_by_version (key k): the latest version that is shown.

@@ -119,9 +119,11 @@ impl GentleRain {
 
     /// The version of `key` that GET returns, and when it was written: what can have been deleted then, if there is none.
     fn read<S: Store<Meta>>(&self, step: &mut Step<'_, Self, S>, key: &Key, level: Level) -> (Read, Timestamp) {
-        let (now_ms, gone) = (step.now.physical_ms, step.forgotten());
-        let found = step.store.latest(key, |version| level == Level::Eventual || self.readable(version, self.stable));
-        found.map_or_else(|| (Read::default(), self.forgotten(gone)), |version| (Read::of(version, now_ms), Meta::written(version)))
+        let now_ms = step.now.physical_ms;
+        match step.store.latest(key, |version| level == Level::Eventual || self.readable(version, self.stable)) {
+            None => (Read::default(), self.forgotten(step.forgotten())),
+            Some(version) => (Read::of(version, now_ms), Meta::written(version)),
+        }
     }
 
     /// Upon receive ⟨GETREQ k, gst⟩ (Alg. 8.1).
@@ -236,10 +238,10 @@ impl GentleRain {
     fn slice<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, keys: &[Key], snapshot: Option<Timestamp>) -> (Vec<Read>, Timestamp) {
         let now_ms = step.now.physical_ms;
         let snapshot = if self.planted.is("slice-at-its-own-stable-time") { snapshot.map(|_| self.stable) } else { snapshot };
-        let (mut newest, gone) = (Timestamp::ZERO, snapshot.map_or(Timestamp::ZERO, |snapshot| self.forgotten(step.forgotten()).min(snapshot)));
+        let (mut newest, mut absent) = (Timestamp::ZERO, false);
         let mut read = |key: &Key| match step.store.latest(key, |version| snapshot.is_none_or(|snapshot| Meta::written(version) <= snapshot)) {
             None => {
-                newest = newest.max(gone);
+                absent = true;
                 Read::default()
             }
             Some(version) => {
@@ -247,7 +249,11 @@ impl GentleRain {
                 Read::of(version, now_ms)
             }
         };
-        (keys.iter().map(&mut read).collect(), newest)
+        let reads = keys.iter().map(&mut read).collect();
+        if let Some(snapshot) = snapshot.filter(|_| absent) {
+            newest = newest.max(self.forgotten(step.forgotten()).min(snapshot));
+        }
+        (reads, newest)
     }
 
     fn on_slice_reply<S: Store<Meta>>(

@@ -3,12 +3,13 @@
 use super::client::HybridClient;
 use crate::change::Changed;
 use crate::gather::TransactionId;
+use crate::stability::FORGOTTEN;
 use crate::tree::Share;
 use rheostat_clock::{DcId, DependencyVector, StableVector, Timestamp, TimestampVector};
 use rheostat_core::answer::{Quality, Read};
 use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Call;
-use rheostat_core::reserved::{OF_THE_SERVER, Reserved};
+use rheostat_core::reserved::Reserved;
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use rheostat_core::wire_enum;
@@ -21,9 +22,6 @@ pub struct Dependency {
     /// The version of it.
     pub version: VersionId,
 }
-
-/// Of whatever was deleted and is forgotten: no user's key, and there is no version of it.
-const FORGOTTEN: Reserved<'static> = Reserved { kind: OF_THE_SERVER, number: u64::MAX, of: b"" };
 
 impl Dependency {
     /// On what was deleted up to `at` and is forgotten in data center `here`: that is visible where everything up to then is stable.

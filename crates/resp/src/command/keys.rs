@@ -87,7 +87,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
         .on_keys(REMOVES)
         .hints(ADDED_UP),
     Entry::generic("wait", 3, Flags::BLOCKING, "3.0.0", wait)
-        .does("Waits until so many other data centers have this session's writes on disk, and returns how many have")
+        .does("Waits until so many other data centers have on disk what this session has written in this one, and returns how many have")
         .takes(&[Argument::new("numdatacenters", Kind::Integer), Argument::new("timeout", Kind::Integer)]),
 ];
 

@@ -31,7 +31,8 @@ write there, `ctl cluster` and `ctl shell`, are in [cluster.md](cluster.md).
 - `WATCH` needs a keyspace that decides conditions, as `SET` with `NX` does.
 - An expiry is a point in time that is stored with the value, so that all data centers agree on it.
 - `SELECT` takes a keyspace's number or its name.
-- `WAIT` counts data centers that have this session's writes on disk. It is refused where the last of them can be lost: under durability `interval`, a server here has lost its machine's power since, or its
+- `WAIT` counts data centers that have on disk what this session has written in the data center that is asked. What it wrote elsewhere, before it came here with its token, is not looked at, but in `staged`: who moves says `WAIT` first.
+  It is refused where the last of them can be lost: under durability `interval`, a server here has lost its machine's power since, or its
   disk. Look then whether it is there, and write again what is not; what is written from then on is waited for as ever.
 - `INFO keyspace` says `expires=`, the keys with an expiry as stores count them: of those in memory, not of those on disk only; one that has expired counts until it is collected. `avg_ttl` is 0.
 ";

@@ -31,7 +31,7 @@ mod split;
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
 pub use split::{Part, store_bytes};
 
-use crate::chains::{Chains, Collected, Held, forgotten};
+use crate::chains::{Chains, Held, forgotten};
 use crate::check_update;
 use crate::entries::Entries;
 use crate::index::Stop;
@@ -245,17 +245,17 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     }
 
     /// Collects what the rule lets go of a chain in memory.
-    fn let_go(&mut self, key: &Key, collected: Collected) -> usize {
-        if let Some(upto) = forgotten(self.chains.versions_of(key), &collected.trim) {
+    fn let_go(&mut self, key: &Key, trim: Trim) -> usize {
+        if let Some(upto) = forgotten(self.chains.versions_of(key), &trim) {
             let forget = Forget { key: key.clone(), upto };
             // Without the record a replay could bring deleted data back; a store that cannot write collects no more.
             if self.log.append(Kind::Forget, |out| forget.encode(out)).is_err() {
                 return 0;
             }
         }
-        let count = self.chains.trim(key, &collected.trim);
+        let count = self.chains.trim(key, &trim);
         if let Some(told) = &mut self.collected {
-            told.push((key.clone(), collected.trim));
+            told.push((key.clone(), trim));
         }
         count
     }
@@ -400,14 +400,14 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for DiskStore<M> {
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
         let collected = if self.find(key) { self.chains.collectable(key, cut) } else { None };
-        collected.map_or(0, |collected| self.let_go(&Key::from(key), collected))
+        collected.map_or(0, |trim| self.let_go(&Key::from(key), trim))
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
         let mut count = 0;
         for _ in 0..limit.min(self.chains.candidates()) {
             let Some(found) = self.chains.next_candidate(cut) else { break };
-            count += found.map_or(0, |(key, collected)| self.let_go(&key, collected));
+            count += found.map_or(0, |(key, trim)| self.let_go(&key, trim));
         }
         if self.cold_keys() > 0 && limit > 0 {
             count += self.collect_cold(limit, cut);

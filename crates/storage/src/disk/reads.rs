@@ -124,7 +124,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             if warming || collected.is_some() {
                 self.chains.load(&key, versions);
             }
-            count += collected.map_or(0, |collected| self.let_go(&key, collected));
+            count += collected.map_or(0, |trim| self.let_go(&key, trim));
         }
         self.warming = warming && !ends;
         self.chains.forget_what_left(self.reads.oldest());
