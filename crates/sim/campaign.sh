@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A long campaign of the simulator: every protocol, with and without counters, all profiles in turn, in chunks. It can be ended at any moment and goes on where it was.
+# A long campaign of the simulator: every protocol, with and without counters, all profiles in turn, and values that expire, in chunks. It can be ended at any moment and goes on where it was.
 #
-#     crates/sim/campaign.sh FOLDER SEEDS [PROGRAM]   until each protocol has SEEDS seeds with counters and as many without
+#     crates/sim/campaign.sh FOLDER SEEDS [PROGRAM]   until each protocol has SEEDS seeds of each load
 #     crates/sim/campaign.sh FOLDER                   what has been run, as a table
 #
 # One that is under way is in crates/sim/campaign: docs/simulation.md says on which state. FOLDER/runs.tsv has a line for each chunk that ended; FOLDER/broken has what was printed of each one with a broken promise, plan and replay among it.
-# FIRST (1) is the first seed. CHUNK (1000) seeds are run at a time, by JOBS (2) threads; LOADS (keys counters) names the loads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
+# FIRST (1) is the first seed. CHUNK (1000) seeds are run at a time, by JOBS (2) threads; LOADS (keys counters expiring) names the loads. A run that has no end is ended by what it takes: MEMORY_MB (4000).
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 3 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
 folder=$1 seeds=${2:-0} program=${3:-rheostat}
@@ -37,13 +37,14 @@ ulimit -v $((${MEMORY_MB:-4000} * 1024))
 protocols=$("$program" protocols | awk '/^[a-z]+$/')
 for ((first = begin; first < begin + seeds; first += chunk)); do
   for protocol in $protocols; do
-    for load in ${LOADS:-keys counters}; do
+    for load in ${LOADS:-keys counters expiring}; do
       grep -q "^$protocol"$'\t'"$load"$'\t'"$first"$'\t' "$runs" && continue
-      options=()
-      [ $load = keys ] || options=(--counters)
+      options=(--profile mixed)
+      [ $load != counters ] || options+=(--counters)
+      [ $load != expiring ] || options=(--profile expiring)
       out=$folder/now.txt
       began=$(date +%s.%N) broke=0
-      "$program" sim --protocol "$protocol" --profile mixed --first "$first" --seeds "$chunk" --jobs "${JOBS:-2}" --stop-after 20 "${options[@]}" > "$out" 2>&1 || broke=$?
+      "$program" sim --protocol "$protocol" --first "$first" --seeds "$chunk" --jobs "${JOBS:-2}" --stop-after 20 "${options[@]}" > "$out" 2>&1 || broke=$?
       line=$(grep -a -m1 ' seeds, .* broke a promise$' "$out") || { cat "$out" >&2; exit 1; }
       [ $broke = 0 ] || mv "$out" "$folder/broken/$protocol-$load-$first.txt"
       awk -v start="$began" -v end="$(date +%s.%N)" -v OFS='\t' -v protocol="$protocol" -v load="$load" -v first="$first" \

@@ -1,6 +1,6 @@
 //! Recording a history while it happens.
 
-use crate::history::{Action, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue};
+use crate::history::{Action, Event, EventId, Expiry, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue};
 use rheostat_clock::DcId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,6 +27,7 @@ pub struct HistoryBuilder {
     /// The last event of a session that was answered.
     answered: BTreeMap<SessionId, EventId>,
     lost_allowed: BTreeSet<EventId>,
+    expiring: BTreeMap<EventId, Expiry>,
     values: u64,
 }
 
@@ -126,6 +127,11 @@ impl HistoryBuilder {
         self.lost_allowed.insert(event);
     }
 
+    /// Says when what the write `event` writes expires.
+    pub fn expires(&mut self, event: EventId, expiry: Expiry) {
+        self.expiring.insert(event, expiry);
+    }
+
     /// Records what `dc` holds of `key` in the end.
     pub fn final_read(&mut self, at_us: u64, dc: DcId, key: KeyId, observed: Observation) {
         self.history.finals.push(FinalRead { at_us, dc, key, observed });
@@ -144,6 +150,7 @@ impl HistoryBuilder {
     pub fn finish(self) -> Result<History, HistoryError> {
         let mut history = self.history;
         history.lost_allowed = self.lost_allowed.into_iter().collect();
+        history.expiring = self.expiring.into_iter().collect();
         history.validate().map_err(HistoryError)?;
         Ok(history)
     }

@@ -2,7 +2,7 @@
 //! last-writer-wins, at the end of a history.
 //!
 //! The greatest is the greatest version that any reply or read of the history told of, leaving out those that may be lost. If
-//! that is a delete, the key may be absent or a tombstone.
+//! that is a delete, the key may be absent or a tombstone; if it is a value that expires, one data center may have been read before that and another one after it.
 
 use crate::history::{FinalRead, History, KeyId};
 use crate::past::is_delete;
@@ -49,7 +49,7 @@ pub(crate) fn check_index(index: &Index<'_>) -> Result<Report, Violation> {
     let mut first: BTreeMap<KeyId, &FinalRead> = BTreeMap::new();
     for read in &index.history.finals {
         let other = *first.entry(read.key).or_insert(read);
-        if other.observed.value != read.observed.value {
+        if other.observed.value != read.observed.value && !has_expired(index, other, read) && !has_expired(index, read, other) {
             let name = index.history.key_name(read.key);
             let what = format!("{name} is {} and {}", describe(index, other), describe(index, read));
             return Err(violation(index, what, read.key, 0));
@@ -68,6 +68,13 @@ pub(crate) fn check_index(index: &Index<'_>) -> Result<Report, Violation> {
         }
     }
     Ok(report)
+}
+
+/// Whether `absent` has no value because that of `present` may have expired by then.
+fn has_expired(index: &Index<'_>, absent: &FinalRead, present: &FinalRead) -> bool {
+    let writer = present.observed.value.and_then(|value| index.writer_of(value));
+    let expiry = writer.and_then(|writer| index.history.expiry(writer));
+    absent.observed.value.is_none() && expiry.is_some_and(|expiry| expiry.from_us <= absent.at_us)
 }
 
 /// The greatest version of `key` that cannot be lost.

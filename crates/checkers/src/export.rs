@@ -7,7 +7,7 @@
 //! - a delete writes a value of its own, beyond all others; a read that found nothing after a delete that nobody told apart is left out;
 //! - an operation that failed is left out; a write whose outcome is unknown is one that happened if anybody read it, and else left out.
 
-use crate::history::{Action, Condition, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+use crate::history::{Action, Condition, Event, EventId, Expiry, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 use crate::text::{Parser, TextError, print_version, version};
 use rheostat_clock::DcId;
 use rheostat_core::dial::Level;
@@ -103,6 +103,9 @@ pub fn lines(history: &History, level: Level) -> String {
             Outcome::Adopted => "adopted",
         };
         put("outcome", word.into());
+        if let Some(Expiry { from_us, until_us }) = history.expiry(id) {
+            put("expires", json!([from_us, Some(until_us).filter(|until_us| *until_us < u64::MAX)]));
+        }
         if let Outcome::Written(id) | Outcome::Changed { version: id, .. } = &event.outcome {
             put("version", id.map(id_text).into());
         }
@@ -130,6 +133,7 @@ fn condition_value(condition: Condition) -> Value {
         Condition::Always => "always".into(),
         Condition::Absent => "absent".into(),
         Condition::Present => "present".into(),
+        Condition::Expiring => "expiring".into(),
         Condition::Value(value) => json!({ "value": value.0 }),
         Condition::Version(id) => json!({ "version": id.map(id_text) }),
     }
@@ -238,6 +242,16 @@ fn event(parser: &mut Parser, fields: &Fields<'_>) -> Parsed<()> {
     if fields.number("event")? != parser.history.events.len() as u64 {
         return Err(format!("this is event {}", parser.history.events.len()));
     }
+    if fields.get("expires").is_ok() {
+        let (from_us, until_us) = match fields.list("expires")? {
+            [from_us, Value::Null] => (from_us.as_u64(), Some(u64::MAX)),
+            [from_us, until_us] => (from_us.as_u64(), until_us.as_u64()),
+            _ => (None, None),
+        };
+        let expiry = from_us.zip(until_us).map(|(from_us, until_us)| Expiry { from_us, until_us });
+        let id = EventId(parser.history.events.len() as u32);
+        parser.history.expiring.push((id, expiry.ok_or("`expires` is not two times")?));
+    }
     let item = |parser: &mut Parser, value: &Value| {
         let fields = Fields(value);
         Ok::<_, String>(WriteItem { key: parser.key(fields.word("key")?)?, value: fields.value()? })
@@ -287,10 +301,11 @@ fn condition(value: &Value) -> Parsed<Condition> {
         Some("always") => Condition::Always,
         Some("absent") => Condition::Absent,
         Some("present") => Condition::Present,
+        Some("expiring") => Condition::Expiring,
         Some(other) => return Err(format!("there is no condition `{other}`")),
         None if fields.get("value").is_ok() => Condition::Value(fields.value()?.ok_or("`value` is null")?),
         None if fields.get("version").is_ok() => Condition::Version(fields.version()?),
-        None => return Err("a condition is always, absent, present, a value or a version".into()),
+        None => return Err("a condition is always, absent, present, expiring, a value or a version".into()),
     })
 }
 

@@ -78,6 +78,8 @@ pub enum Condition {
     Value(UniqueValue),
     /// If this version of a value is what a reader gets; `None`: if the key has no value.
     Version(Option<VersionId>),
+    /// If the key has a value that expires.
+    Expiring,
 }
 
 impl Condition {
@@ -87,6 +89,8 @@ impl Condition {
             Condition::Always => Some(true),
             Condition::Absent => Some(before.value.is_none()),
             Condition::Present => Some(before.value.is_some()),
+            // Whether it expires, what was there before does not say.
+            Condition::Expiring => before.value.is_none().then_some(false),
             Condition::Value(value) => Some(before.value == Some(value)),
             // A value without its version: the interface does not say which it was.
             Condition::Version(_) if before.version.is_none() && before.value.is_some() => None,
@@ -178,6 +182,15 @@ pub struct Event {
     pub outcome: Outcome,
 }
 
+/// When what a write wrote may have expired: whoever is asked judges by its own clock, and clocks differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expiry {
+    /// Before this it has expired by no clock that could judge it, in microseconds on the recorder's clock.
+    pub from_us: u64,
+    /// After this it has by every one.
+    pub until_us: u64,
+}
+
 /// What one data center holds of one key in the end, after healing, when everything has had time to arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FinalRead {
@@ -215,7 +228,9 @@ pub struct FinalRead {
 /// final dc0 900 x=1@5.0@0
 /// ```
 ///
-/// A put's level is left out when it is `causal`. A change is `always`, `absent`, `present`, `value:` and a value, or `version:` and a version or `-`; it
+/// A line such as `expires e0 5000..5100` says when what `e0` wrote expires, by the first clock and by the last; `5000..?` where some clock did not come to it.
+///
+/// A put's level is left out when it is `causal`. A change is `always`, `absent`, `present`, `value:` and a value, `version:` and a version or `-`, or `expiring`; it
 /// was `applied`, perhaps with the version it wrote, or `unmet`; then, behind `was`, what was there before, if that was told.
 ///
 /// A put's outcome is its version, or `ok` when the reply did not say. A read's is, per key, `value@version`; `-` stands
@@ -235,6 +250,8 @@ pub struct History {
     /// Writes that the promise of durability does not cover, in ascending order: acknowledged under a weaker durability
     /// before their server lost power, so that they may be gone.
     pub lost_allowed: Vec<EventId>,
+    /// Writes whose values expire, in ascending order. A write whose expiry had passed already is one of them, though a deletion may have been made of it.
+    pub expiring: Vec<(EventId, Expiry)>,
 }
 
 impl Event {
@@ -306,6 +323,11 @@ impl History {
         &self.events[id.index()]
     }
 
+    /// When what the write `id` wrote expires; `None` if it does not.
+    pub fn expiry(&self, id: EventId) -> Option<Expiry> {
+        self.expiring.binary_search_by_key(&id, |(event, _)| *event).ok().map(|place| self.expiring[place].1)
+    }
+
     /// The events with their numbers.
     pub fn numbered(&self) -> impl Iterator<Item = (EventId, &Event)> {
         (0..).map(EventId).zip(&self.events)
@@ -338,6 +360,13 @@ impl History {
         }
         if !self.lost_allowed.is_sorted_by(|a, b| a < b) {
             return Err("lost: not in ascending order".into());
+        }
+        let is_write = |id: EventId| id.index() < self.events.len() && !self.event(id).attempted().is_empty();
+        if let Some((id, _)) = self.expiring.iter().find(|(id, expiry)| !is_write(*id) || expiry.until_us < expiry.from_us) {
+            return Err(format!("expires e{}: no write, or it ends before it begins", id.0));
+        }
+        if !self.expiring.is_sorted_by(|(a, _), (b, _)| a < b) {
+            return Err("expires: not in ascending order".into());
         }
         Ok(())
     }

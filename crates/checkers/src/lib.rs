@@ -6,6 +6,7 @@
 //! | file | promise | from |
 //! |---|---|---|
 //! | [`written`] | every value that is read was written, by one write, under one version | dissertation §2.3, Observation 8 |
+//! | [`expiry`] | a value is read until it expires, and not afterwards | |
 //! | [`changes`] | a read-and-change has nothing between | |
 //! | [`causal`] | causal+ consistency of GET and ROTX with last-writer-wins | Definitions 8–14, Observation 7 |
 //! | [`snapshot`] | what one read-only transaction returns is causally consistent | Definitions 17 and 18 |
@@ -25,7 +26,11 @@
 //! says so when it gives up. A write
 //! whose reply never came is *unknown*: it may have happened, and it has happened if anybody reads it.
 //!
-//! What the checkers do not model: values that expire (record none with an expiry), operations that a session has under way
+//! A value that expires ([`History::expiring`]) is to every checker one that may have been deleted, from when it may have expired by some clock; but read as expired it is
+//! still the version that it is, so it never uncovers an older one. Expiries are not modelled by the checkers over records of their own but [`feed`] and [`siblings`], nor by [`rollback`],
+//! nor by the forms of history that other checkers read.
+//!
+//! What the checkers do not model: operations that a session has under way
 //! side by side (record them as two sessions that adopt each other's past), and reads of level `Eventual`, of which only
 //! [`written`] asks anything.
 
@@ -37,6 +42,7 @@ pub mod convergence;
 mod counter_history;
 pub mod counters;
 pub mod durability;
+pub mod expiry;
 pub mod export;
 pub mod feed;
 pub mod history;
@@ -55,7 +61,7 @@ mod verdict;
 pub mod written;
 
 pub use builder::{HistoryBuilder, HistoryError};
-pub use history::{Action, Condition, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+pub use history::{Action, Condition, Event, EventId, Expiry, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 pub use text::TextError;
 pub use verdict::{Promise, Report, Violation};
 
@@ -99,7 +105,7 @@ impl Promises {
     pub fn list(&self) -> Vec<Promise> {
         let asked = |promise: &Promise| match promise {
             Promise::WellFormed => false,
-            Promise::Written => true,
+            Promise::Written | Promise::Expiry => true,
             Promise::Change => self.change,
             Promise::Causal => self.causal,
             Promise::Snapshot => self.snapshot,
@@ -175,6 +181,7 @@ pub fn check(history: &History, promise: Promise) -> Result<Report, Violation> {
     let guarantee = |guarantee| sessions::check(history, guarantee);
     match promise {
         Promise::WellFormed | Promise::Written => written::check(history),
+        Promise::Expiry => expiry::check(history),
         Promise::Change => changes::check(history),
         Promise::Causal => causal::check(history),
         Promise::Snapshot => snapshot::check(history),
@@ -197,6 +204,9 @@ pub fn check(history: &History, promise: Promise) -> Result<Report, Violation> {
 pub fn check_all(history: &History, promises: &Promises) -> Result<Summary, Violation> {
     let index = Index::of(history)?;
     let mut reports = vec![index.report()];
+    if !history.expiring.is_empty() {
+        reports.push(expiry::check_index(&index)?);
+    }
     if promises.change {
         reports.push(changes::check_index(&index)?);
     }

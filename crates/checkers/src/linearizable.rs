@@ -11,6 +11,10 @@
 //! Changes look and write at one moment: a condition is met or not by what is there, and what is told of the value before is that value. That what a
 //! change told contradicts its own outcome is a violation at once.
 //!
+//! A value that expires ([`History::expiring`]) is there until it has expired by all clocks, and absent once it has by one; between the two it is what each one's clock says, so a value that
+//! was found expired can be found again by somebody whose clock is behind. Only when the key was found absent without a version is it gone for good. So a change that is made where a key
+//! has no value is made before the value there may have expired by no clock. That nothing reads it too early or too late is asked by [`mod@crate::expiry`].
+//!
 //! What is unseen, because each key is looked at for itself: that a put of several keys appears at one moment, and that a read-only transaction reads
 //! at one. ([`crate::snapshot`] asks that at the causal levels.) Keys of which a write may have been lost with its server's power
 //! ([`History::lost_allowed`]) are skipped: there the register goes back.
@@ -135,6 +139,7 @@ impl Register {
             }
             ops.push(op);
         }
+        ops.extend(self.expiries(history));
         match search(&ops, limit) {
             Found::Order => Ok(()),
             Found::None => Err(self.describe(index, scope, &smallest(&ops, limit))),
@@ -173,6 +178,28 @@ impl Register {
         Ok(Op { from_us, until_us: event.completed_us, session, need, effect })
     }
 
+    /// The writes here whose values expire, by their places.
+    fn expiring(&self, history: &History) -> Vec<usize> {
+        let writes = |id: EventId| history.event(id).items().iter().any(|item| item.key == self.key && item.value.is_some());
+        let expires = |(place, (id, _)): (usize, &(EventId, bool))| (history.expiry(*id).is_some() && writes(*id)).then_some(place);
+        self.events.iter().enumerate().filter_map(expires).collect()
+    }
+
+    /// Operations that take away what has expired; they stand behind the others.
+    fn expiries(&self, history: &History) -> Vec<Op> {
+        let op = |(number, place): (u64, usize)| {
+            let from_us = history.expiry(self.events[place].0).map_or(0, |expiry| expiry.from_us);
+            Op { from_us, until_us: None, session: u64::MAX - number, need: Need::Write(place), effect: Effect::Delete }
+        };
+        (0..).zip(self.expiring(history)).map(op).collect()
+    }
+
+    /// The event that an operation is of.
+    fn event_of(&self, history: &History, place: usize) -> EventId {
+        let expired = || self.events[self.expiring(history)[place - self.events.len()]].0;
+        self.events.get(place).map_or_else(expired, |(id, _)| *id)
+    }
+
     fn place_of(&self, writer: EventId) -> Option<usize> {
         self.events.binary_search_by_key(&writer, |(id, _)| *id).ok()
     }
@@ -180,8 +207,15 @@ impl Register {
     /// What an operation needs that was told `observed`.
     fn found(&self, index: &Index<'_>, observed: Observation) -> Need {
         let writer = index.resolve(self.key, observed).writer;
+        let found = writer.and_then(|writer| self.place_of(writer));
+        // Of what has expired, that was found expired.
+        let has_expired = |writer: EventId| observed.value.is_none() && index.history.expiry(writer).is_some();
         // A tombstone that one of several deletes may have written: any of them will do.
-        writer.and_then(|writer| self.place_of(writer)).map_or(Need::Absent, Need::Write)
+        match found {
+            None => Need::Absent,
+            Some(write) if writer.is_some_and(has_expired) => Need::AbsentOr(write),
+            Some(write) => Need::Write(write),
+        }
     }
 
     fn writer_of_version(&self, index: &Index<'_>, condition: Condition) -> Option<usize> {
@@ -198,7 +232,7 @@ impl Register {
         match (condition, self.writer_of_version(index, condition)) {
             (_, Some(writer)) => Need::Write(writer),
             (Condition::Absent | Condition::Version(None), _) => Need::Absent,
-            (Condition::Present, _) => Need::Present,
+            (Condition::Present | Condition::Expiring, _) => Need::Present,
             // Nobody wrote this value, so it is never there: not before this write itself.
             (Condition::Value(_), None) => Need::Write(place),
             // A version that nothing else in the history tells of.
@@ -213,10 +247,12 @@ impl Register {
             items.any(|item| item.key == self.key && item.value.is_none())
         };
         match (condition, self.writer_of_version(index, condition)) {
-            // A tombstone may have been collected, and then is not met any more.
-            (_, Some(writer)) if deletes(writer) => Need::Nothing,
+            // A tombstone may have been collected, and then is not met any more; what has expired is not, either.
+            (_, Some(writer)) if deletes(writer) || index.history.expiry(self.events[writer].0).is_some() => Need::Nothing,
             (_, Some(writer)) => Need::Not(writer),
             (Condition::Absent, _) => Need::Present,
+            // Somebody whose clock is ahead took what is there for expired.
+            (Condition::Present, _) if !self.expiring(index.history).is_empty() => Need::Nothing,
             (Condition::Present, _) => Need::Absent,
             _ => Need::Nothing,
         }
@@ -224,10 +260,15 @@ impl Register {
 
     fn describe(&self, index: &Index<'_>, scope: Scope, smallest: &[(usize, Op)]) -> Violation {
         let name = index.history.key_name(self.key);
-        let why = |op: &Op| {
+        let event_of = |place: usize| self.event_of(index.history, place);
+        let why = |place: usize, op: &Op| {
+            if place >= self.events.len() {
+                return format!("expires, at any time from {} on", op.from_us);
+            }
             let found = match op.need {
-                Need::Write(write) => format!("finds what {} wrote", self.events[write].0),
-                Need::Not(write) => format!("does not find what {} wrote", self.events[write].0),
+                Need::Write(write) => format!("finds what {} wrote", event_of(write)),
+                Need::Not(write) => format!("does not find what {} wrote", event_of(write)),
+                Need::AbsentOr(write) => format!("finds what {} wrote expired", event_of(write)),
                 Need::Absent => "finds no value".into(),
                 Need::Present => "finds a value".into(),
                 Need::Nothing => String::new(),
@@ -239,14 +280,16 @@ impl Register {
             }
         };
         // Deletes that might explain why there is no value, and do not: a few stand for all.
-        let is_found = |place: usize| smallest.iter().any(|(_, op)| matches!(op.need, Need::Write(write) | Need::Not(write) if write == place));
+        let is_found = |place: usize| {
+            smallest.iter().any(|(_, op)| matches!(op.need, Need::Write(write) | Need::Not(write) | Need::AbsentOr(write) if write == place))
+        };
         let is_any = |(place, op): &&(usize, Op)| op.until_us.is_none() && op.effect == Effect::Delete && !is_found(*place);
         let left_out = smallest.iter().filter(is_any).count().saturating_sub(SHOWN);
         let hidden: Vec<usize> = smallest.iter().filter(is_any).take(left_out).map(|(place, _)| *place).collect();
         let shown = smallest.iter().filter(|(place, _)| !hidden.contains(place));
-        let mut trace: Vec<(EventId, String)> = shown.map(|(place, op)| (self.events[*place].0, why(op))).collect();
+        let mut trace: Vec<(EventId, String)> = shown.map(|(place, op)| (event_of(*place), why(*place, op))).collect();
         trace.sort_by_key(|(id, _)| (index.history.event(*id).invoked_us, *id));
-        let last = smallest.iter().max_by_key(|(place, op)| (op.until_us, *place)).map(|(place, _)| self.events[*place].0);
+        let last = smallest.iter().max_by_key(|(place, op)| (op.until_us, *place)).map(|(place, _)| event_of(*place));
         let last = last.map_or_else(String::new, |last| format!(" that {last} ends"));
         let more = if left_out == 0 { String::new() } else { format!("; neither with any of {left_out} earlier deletes that may have happened") };
         let what = format!("{scope} on {name} have no order that agrees with what they found and with their times{last}{more}");
@@ -265,6 +308,7 @@ fn has_no_order(subset: &[(usize, Op)], limit: usize) -> bool {
         let need = match op.need {
             Need::Write(write) => Need::Write(moved(write)),
             Need::Not(write) => Need::Not(moved(write)),
+            Need::AbsentOr(write) => Need::AbsentOr(moved(write)),
             other => other,
         };
         ops.push(Op { need, ..op.clone() });
@@ -321,7 +365,7 @@ fn without(subset: &[(usize, Op)], from: usize, size: usize) -> Option<Subset> {
     let mut out: Vec<usize> = subset[from..(from + size).min(subset.len())].iter().map(|(place, _)| *place).collect();
     loop {
         let is_out = |place: &usize| out.contains(place);
-        let finds = |op: &Op| matches!(op.need, Need::Write(write) | Need::Not(write) if is_out(&write));
+        let finds = |op: &Op| matches!(op.need, Need::Write(write) | Need::Not(write) | Need::AbsentOr(write) if is_out(&write));
         let more: Vec<usize> = subset.iter().filter(|(place, op)| !is_out(place) && finds(op)).map(|(place, _)| *place).collect();
         if more.is_empty() {
             break;
@@ -332,6 +376,6 @@ fn without(subset: &[(usize, Op)], from: usize, size: usize) -> Option<Subset> {
     let gone = |effect: Effect| gone.iter().any(|(_, op)| op.effect == effect);
     let left_over = |vague: fn(&Need) -> bool| left.iter().any(|(_, op)| vague(&op.need));
     let is_safe = !((gone(Effect::Value) || gone(Effect::Delete)) && left_over(|need| matches!(need, Need::Present | Need::Not(_)))
-        || gone(Effect::Delete) && left_over(|need| *need == Need::Absent));
+        || gone(Effect::Delete) && left_over(|need| matches!(need, Need::Absent | Need::AbsentOr(_))));
     is_safe.then_some(left)
 }

@@ -19,6 +19,8 @@ pub struct Wrote {
     pub value: Option<UniqueValue>,
     /// The values that its client had seen of the key; `None`: it takes the place of whatever is there.
     pub seen: Option<Vec<UniqueValue>>,
+    /// Whether it expires: then it need not stand, and nobody need find it.
+    pub expires: bool,
     /// When it was acknowledged, and under which version; `None`: never.
     pub acknowledged: Option<(u64, VersionId)>,
 }
@@ -99,6 +101,7 @@ impl SiblingHistory {
         let read: BTreeSet<KeyId> = self.finals.iter().map(|(_, key, _)| *key).collect();
         for wrote in self.wrote.iter().filter(|wrote| read.contains(&wrote.key) && !blind.contains(&wrote.key)) {
             if let (Some(value), Some((_, version))) = (wrote.value, wrote.acknowledged)
+                && !wrote.expires
                 && !left.contains(&value)
                 && !seen.contains(&value)
             {
@@ -109,7 +112,7 @@ impl SiblingHistory {
     }
 
     fn check_quorums(&self) -> Result<(), String> {
-        let deleted: BTreeSet<KeyId> = self.wrote.iter().filter(|wrote| wrote.value.is_none()).map(|wrote| wrote.key).collect();
+        let deleted: BTreeSet<KeyId> = self.wrote.iter().filter(|wrote| wrote.value.is_none() || wrote.expires).map(|wrote| wrote.key).collect();
         for look in self.looks.iter().filter(|look| !look.all || !deleted.contains(&look.key)) {
             let before = |wrote: &&Wrote| wrote.key == look.key && wrote.acknowledged.is_some_and(|(at_us, _)| at_us <= look.begun_us);
             let Some(required) = self.wrote.iter().filter(before).filter_map(|wrote| Some(wrote.acknowledged?.1)).max() else { continue };
@@ -134,7 +137,7 @@ mod tests {
 
     fn wrote(value: u64, seen: &[u64], at_us: u64) -> Wrote {
         let seen = seen.iter().map(|value| UniqueValue(*value)).collect();
-        Wrote { key: KeyId(0), value: Some(UniqueValue(value)), seen: Some(seen), acknowledged: Some((at_us, version(value))) }
+        Wrote { key: KeyId(0), value: Some(UniqueValue(value)), seen: Some(seen), expires: false, acknowledged: Some((at_us, version(value))) }
     }
 
     fn ended(wrote: Vec<Wrote>, finals: &[&[u64]]) -> SiblingHistory {
@@ -151,6 +154,18 @@ mod tests {
         assert!(ended(both.clone(), &[&[1, 2, 3], &[1, 2, 3]]).check().unwrap_err().contains("whose writer had seen it"));
         let lost = SiblingHistory { may_lose: true, ..ended(both, &[&[3], &[3]]) };
         assert_eq!(lost.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_expires_need_not_stand() {
+        let mut writes = vec![wrote(1, &[], 10), wrote(2, &[1], 20)];
+        assert!(ended(writes.clone(), &[&[]]).check().unwrap_err().contains("nobody saw it"));
+        writes[1].expires = true;
+        let mut history = ended(writes, &[&[]]);
+        history.looks = vec![Look { key: KeyId(0), begun_us: 30, all: false, found: Vec::new(), newest: None }];
+        assert_eq!(history.check(), Ok(()));
+        history.looks[0].newest = Some(version(1));
+        assert!(history.check().is_err(), "it does not uncover what it replaced");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The text form of a history; described at [`History`].
 
-use crate::history::{Action, Condition, Event, EventId, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
+use crate::history::{Action, Condition, Event, EventId, Expiry, FinalRead, History, KeyId, Observation, Outcome, SessionId, UniqueValue, WriteItem};
 use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::dial::Level;
 use rheostat_core::version::VersionId;
@@ -59,6 +59,7 @@ fn print_condition(condition: Condition, out: &mut String) {
         Condition::Always => out.push_str("always"),
         Condition::Absent => out.push_str("absent"),
         Condition::Present => out.push_str("present"),
+        Condition::Expiring => out.push_str("expiring"),
         Condition::Value(value) => {
             let _ = write!(out, "value:{}", value.0);
         }
@@ -207,6 +208,12 @@ impl fmt::Display for History {
             f.write_str(&out)?;
             out.clear();
         }
+        for (id, Expiry { from_us, until_us }) in &self.expiring {
+            let _ = match until_us {
+                &u64::MAX => writeln!(out, "expires {id} {from_us}..?"),
+                until_us => writeln!(out, "expires {id} {from_us}..{until_us}"),
+            };
+        }
         for read in &self.finals {
             let _ = write!(out, "final dc{} {} ", read.dc.0, read.at_us);
             self.print_key(read.key, &mut out);
@@ -271,10 +278,11 @@ fn condition(text: &str) -> Result<Condition, String> {
         ("always", _) => Condition::Always,
         ("absent", _) => Condition::Absent,
         ("present", _) => Condition::Present,
+        ("expiring", _) => Condition::Expiring,
         ("version:-", _) => Condition::Version(None),
         (_, Some(("version", id))) => Condition::Version(Some(version(id)?)),
         (_, Some(("value", value))) => Condition::Value(UniqueValue(number(value)?)),
-        _ => return Err(format!("`{text}` is no condition: always, absent, present, value:…, version:…")),
+        _ => return Err(format!("`{text}` is no condition: always, absent, present, expiring, value:…, version:…")),
     })
 }
 
@@ -321,6 +329,7 @@ impl Parser {
     /// The history, if it makes sense.
     pub(crate) fn finish(mut self) -> Result<History, String> {
         self.history.lost_allowed.sort_unstable();
+        self.history.expiring.sort_unstable_by_key(|(event, _)| *event);
         self.history.validate().map(|()| self.history)
     }
 
@@ -355,6 +364,13 @@ impl Parser {
                 for word in words {
                     self.history.lost_allowed.push(event_id(word)?);
                 }
+            }
+            "expires" => {
+                let (event, time) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+                let (from, until) = time.split_once("..").ok_or("a time is `from..to`")?;
+                let until_us = if until == "?" { u64::MAX } else { number(until)? };
+                self.history.expiring.push((event_id(event)?, Expiry { from_us: number(from)?, until_us }));
+                return words.next().map_or(Ok(()), |extra| Err(format!("`{extra}` is too much")));
             }
             "final" => {
                 let (dc, at, read) = (words.next().unwrap_or_default(), words.next().unwrap_or_default(), words.next().unwrap_or_default());

@@ -13,6 +13,8 @@ pub enum Promise {
     WellFormed,
     /// Every value that is read was written, by one write, under one version.
     Written,
+    /// A value is read until it expires, and not afterwards.
+    Expiry,
     /// A read-and-change has nothing between.
     Change,
     /// Causal+ consistency with last-writer-wins.
@@ -37,9 +39,10 @@ pub enum Promise {
 
 impl Promise {
     /// Every promise, in the order of checking.
-    pub const ALL: [Promise; 12] = [
+    pub const ALL: [Promise; 13] = [
         Promise::WellFormed,
         Promise::Written,
+        Promise::Expiry,
         Promise::Change,
         Promise::Causal,
         Promise::Snapshot,
@@ -57,6 +60,7 @@ impl Promise {
         match self {
             Promise::WellFormed => "well-formed",
             Promise::Written => "written",
+            Promise::Expiry => "expiry",
             Promise::Change => "change",
             Promise::Causal => "causal",
             Promise::Snapshot => "snapshot",

@@ -3,7 +3,7 @@
 //! This is R2 of the dissertation's §2.2 (clients read only committed versions) and what Observation 8 takes for granted:
 //! that ⟨ut, sr⟩ tells any two versions of a key apart. It holds for reads of every level, and for the final reads.
 
-use crate::history::{EventId, History, KeyId, Observation, UniqueValue};
+use crate::history::{Event, EventId, Expiry, History, KeyId, Observation, UniqueValue};
 use crate::verdict::{Promise, Report, Violation};
 use rheostat_core::version::VersionId;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub(crate) struct Index<'h> {
     version_of: Vec<Option<VersionId>>,
     /// Per key, in last-writer-wins order.
     known: Vec<Vec<Known>>,
-    /// Per key: puts that delete it, or may have, whose version nobody told.
+    /// Per key: puts that delete it or write what expires, or may have, whose version nobody told.
     unplaced_deletes: Vec<Vec<EventId>>,
     report: Report,
 }
@@ -132,11 +132,23 @@ impl<'h> Index<'h> {
     }
 
     /// Whether a reader until `at_us` may find `key` absent although it has to see at least `required`: that or something
-    /// greater deletes it, and its tombstone may be collected.
+    /// greater deletes it, and its tombstone may be collected, or has expired by some clock.
     pub(crate) fn may_be_absent(&self, key: KeyId, required: Rank, at_us: u64) -> bool {
-        let begun = |event: &EventId| self.history.event(*event).invoked_us <= at_us;
-        let deletes = |known: &Known| known.value.is_none() && known.writer.as_ref().is_none_or(begun);
-        required == 0 || self.known(key)[required as usize - 1..].iter().any(deletes) || self.unplaced_deletes[key.index()].iter().any(begun)
+        let goes = |event: &EventId| self.goes(*event, key).is_some_and(|from_us| from_us <= at_us);
+        let known_goes = |known: &Known| known.writer.as_ref().is_none_or(goes);
+        required == 0 || self.known(key)[required as usize - 1..].iter().any(known_goes) || self.unplaced_deletes[key.index()].iter().any(goes)
+    }
+
+    /// From when `key` may have no value by `event`: it deletes it, or what it wrote has expired.
+    fn goes(&self, event: EventId, key: KeyId) -> Option<u64> {
+        let record: &Event = self.history.event(event);
+        let item = record.items().iter().find(|item| item.key == key)?;
+        if item.value.is_none() { Some(record.invoked_us) } else { Some(self.history.expiry(event)?.from_us) }
+    }
+
+    /// When the value of `known` expires, if it does.
+    pub(crate) fn expiry(&self, known: &Known) -> Option<Expiry> {
+        self.history.expiry(known.writer?)
     }
 
     /// `key` and the version of `rank`, for a message.
@@ -226,7 +238,7 @@ impl<'h> Index<'h> {
         }
     }
 
-    /// A tombstone that no reply told of belongs to a delete without a version, by origin and time. Returns those that could
+    /// A tombstone that no reply told of belongs to a delete without a version, by origin and time, or is an expired value that nobody read before. Returns those that could
     /// belong to several.
     fn place_tombstones(&mut self, seen: &[Seen]) -> Result<Vec<(KeyId, VersionId)>, Violation> {
         let mut told: Vec<Vec<VersionId>> = vec![Vec::new(); self.history.keys.len()];
@@ -234,7 +246,7 @@ impl<'h> Index<'h> {
             for item in event.items() {
                 match self.version_of(id) {
                     Some(version) => told[item.key.index()].push(version),
-                    None if item.value.is_none() => self.unplaced_deletes[item.key.index()].push(id),
+                    None if item.value.is_none() || self.history.expiry(id).is_some() => self.unplaced_deletes[item.key.index()].push(id),
                     None => {}
                 }
             }
@@ -291,7 +303,7 @@ impl<'h> Index<'h> {
     fn candidates(&self, seen: &Seen, version: VersionId) -> Vec<EventId> {
         let fits = |event: &EventId| {
             let write = self.history.event(*event);
-            write.dc == version.origin && write.invoked_us <= seen.at_us
+            write.dc == version.origin && write.invoked_us <= seen.at_us && self.goes(*event, seen.key).is_some_and(|from_us| from_us <= seen.at_us)
         };
         let fitting: Vec<EventId> = self.unplaced_deletes[seen.key.index()].iter().copied().filter(fits).collect();
         match fitting.iter().find(|event| self.version_of(**event) == Some(version)) {
@@ -324,10 +336,12 @@ impl<'h> Index<'h> {
         Ok(())
     }
 
-    /// Now that all versions are known: a tombstone that was read is one.
+    /// Now that all versions are known: a tombstone that was read is one, or a value that expires ([`crate::expiry`] asks when).
     fn compare(&mut self, seen: &Seen) -> Result<(), Violation> {
         let known = seen.observed.version.and_then(|version| self.ranked(seen.key, self.rank(seen.key, version)?));
-        if let (None, Some(Known { id, value: Some(value), writer, .. })) = (seen.observed.value, known) {
+        if let (None, Some(Known { id, value: Some(value), writer, .. })) = (seen.observed.value, known)
+            && known.is_some_and(|known| self.expiry(known).is_none())
+        {
             let what = format!("{} as version {id}, which wrote the value {}", self.name(seen), value.0);
             return Err(self.violation(ONE_VERSION, what, &[*writer, seen.event]));
         }

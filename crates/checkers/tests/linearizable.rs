@@ -31,6 +31,8 @@ impl Register {
             Condition::Always => true,
             Condition::Absent => self.value.is_none(),
             Condition::Present => self.value.is_some(),
+            // Whether it expires is not known.
+            Condition::Expiring => return !applied || self.value.is_some(),
             Condition::Value(value) => self.value == Some(value),
             // A tombstone may be collected, so that there is no version, or not.
             Condition::Version(None) => return !applied || self.value.is_none(),

@@ -53,7 +53,7 @@ impl Seen {
         let seen = self.0.as_ref().filter(|(of, _)| *of == key).map(|(_, seen)| seen.clone());
         let seen = replaces.then(|| seen.unwrap_or_default());
         let mut beside = lock(&world.beside);
-        beside.wrote.push(Wrote { key: KeyId(key as u32), value, seen, acknowledged: None });
+        beside.wrote.push(Wrote { key: KeyId(key as u32), value, seen, acknowledged: None, expires: false });
         beside.wrote.len() - 1
     }
 

@@ -52,7 +52,7 @@ impl BatchOptions {
     fn profile_of(&self, seed: u64) -> Result<&'static Profile, String> {
         match self.profile.as_deref() {
             None => Ok(profiles::of_bug(self.planted.as_deref())),
-            Some(MIXED) => Ok(&profiles::ALL[(seed % profiles::ALL.len() as u64) as usize]),
+            Some(MIXED) => Ok(profiles::in_turn(seed)),
             Some(name) => profiles::named(name),
         }
     }

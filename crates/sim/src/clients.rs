@@ -6,6 +6,7 @@ mod bounds;
 mod checks;
 mod copies;
 pub(crate) mod courses;
+pub(crate) mod expiring;
 pub(crate) mod feeds;
 pub(crate) mod rolling;
 pub(crate) mod siblings;

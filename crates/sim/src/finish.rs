@@ -1,5 +1,6 @@
 //! The end of a run: everything heals, everything arrives, the final state is read twice, and the history goes through the checkers.
 
+use crate::clients::expiring::draws_expiry;
 use crate::clients::siblings::alone;
 use crate::counters::ANSWER_US;
 use crate::marks;
@@ -15,7 +16,7 @@ use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, Outbox};
 use rheostat_core::slots::slot;
-use rheostat_core::store::StoreStats;
+use rheostat_core::store::{EXPIRED_KEPT_MS, StoreStats};
 use rheostat_core::version::{Key, VersionId};
 use rheostat_core::{DcId, Timestamp};
 use std::collections::BTreeMap;
@@ -45,6 +46,9 @@ const PATIENCE_US: u64 = 2_000_000;
 /// How long a leader without a hybrid clock holds a write at most.
 const HELD_WRITES_US: u64 = 5_100_000;
 
+/// How long a group's log may stand still in which something expires, and a little.
+const IN_QUIET_US: u64 = 65_000_000;
+
 /// How long old versions and tombstones may take to be collected between the two final readings.
 const COLLECTION_US: u64 = 1_600_000;
 
@@ -66,19 +70,32 @@ impl World<'_> {
         self.fall_silent();
         let mark = self.settle();
         self.end_feeds(mark);
+        let expires = draws_expiry(plan);
+        if expires {
+            self.outlive();
+        }
         self.read_finals();
         self.check_alike();
         self.read_siblings();
         self.read_counters();
-        if plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
+        if expires || plan.clients.iter().flat_map(|client| &client.steps).any(|step| deletes(&step.action)) {
             // A timestamp is history only when the clocks have passed it by so much.
-            let past = mark.plus_millis(plan.history_ms + (plan.checkpoints.count + 1) * plan.checkpoints.every_ms);
+            let kept_ms = plan.history_ms + (plan.checkpoints.count + 1) * plan.checkpoints.every_ms;
+            let expired = Timestamp::new(self.expiring.last_ms(self.now_us), 0).plus_millis(if expires { EXPIRED_KEPT_MS + 1 } else { 0 });
+            let past = mark.max(expired).plus_millis(kept_ms);
             self.set_clocks(past);
             let patient = self.passed_us(past) <= self.now_us + PATIENCE_US;
-            let until_us = if patient { self.passed_us(past).max(self.now_us) } else { self.now_us } + COLLECTION_US;
+            let mut until_us = if patient { self.passed_us(past).max(self.now_us) } else { self.now_us } + COLLECTION_US;
             // A tombstone may stay for longer; who has none left need not be waited for.
             // Where a data center has died, nobody knows what it may yet send.
-            let patient = patient && !self.mourns();
+            let mut patient = patient && !self.mourns();
+            if expires && self.decides {
+                // There time is the log's, which goes on each minute while nobody asks anything.
+                patient &= plan.seed.is_multiple_of(8);
+                if patient {
+                    until_us += IN_QUIET_US;
+                }
+            }
             while self.failure.is_none() && self.now_us < until_us && self.holds_more(|server, _| self.servers[server].live_keys).is_some() {
                 self.run_until(self.now_us + LOOK_US, |_| false);
             }
@@ -98,12 +115,15 @@ impl World<'_> {
         if self.failure.is_some() {
             return None;
         }
+        self.record_expiries();
         let history = std::mem::take(&mut self.history);
         let history = history.finish();
         match history {
             Ok(mut history) => {
                 history.lost_allowed = self.lost(&history);
-                Some(history)
+                let history = self.rename_written_again(history);
+                self.marks.see_times(marks::NOT_JUDGED, u64::from(history.is_none()));
+                history
             }
             Err(error) => {
                 self.fail("record", format!("{error}\n"));
@@ -133,6 +153,13 @@ impl World<'_> {
             return Vec::new();
         }
         history.numbered().filter(|(_, event)| is_lost(event)).map(|(id, _)| id).collect()
+    }
+
+    /// Lets what expires expire by all clocks, but for what outlives the run: then it does not matter at which moment the last reads are.
+    fn outlive(&mut self) {
+        let last = Timestamp::new(self.expiring.last_ms(self.now_us), 0);
+        self.set_clocks(last);
+        self.run_until(self.passed_us(last).max(self.now_us), |_| false);
     }
 
     /// Lets time pass until nothing more can be written: no operation is under way anywhere.
@@ -306,10 +333,11 @@ impl World<'_> {
             let group: Vec<ServerIndex> = (0..plan.replicas).map(|replica| self.index(ServerId { replica, ..id })).collect();
             let Some(leader) = self.leader_of(id) else { return Some(format!("nobody leads {id}\n")) };
             for key in plan.keys.iter().map(|key| Key::from(key.as_bytes())) {
-                // A tombstone goes at the leader first.
+                // A tombstone goes at the leader first, and so does what has expired.
                 let mut newest = |server: &ServerIndex| {
+                    let now_ms = self.servers[*server].clock.read(self.now_us).physical_ms;
                     let newest = self.servers[*server].node.as_mut()?.server().newest(&key)?;
-                    newest.value.map(|_| newest.version)
+                    newest.value.filter(|_| newest.expires_ms == 0 || newest.expires_ms > now_ms).map(|_| newest.version)
                 };
                 let found: Vec<_> = group.iter().map(&mut newest).collect();
                 let led = newest(&leader);
@@ -473,6 +501,7 @@ impl World<'_> {
         // Elsewhere what another session has written here can still be hidden from the one that changes the key.
         let promises = Promises { change: self.decides, ..Promises::of(self.promised()) };
         self.note_history(history);
+        self.note_expired(history);
         // What was lost had been written.
         if !self.plan.may_lose_acknowledged()
             && let Err(why) = as_of::check(history, &self.pasts)
@@ -575,6 +604,7 @@ fn deletes(action: &Action) -> bool {
     match action {
         Action::Take { .. } => true,
         Action::Put { items } => items.iter().any(|item| item.delete),
+        Action::Expiring { action, .. } => deletes(action),
         _ => false,
     }
 }

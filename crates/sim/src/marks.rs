@@ -76,6 +76,18 @@ pub(crate) const KILLED_AT_A_MOMENT: Mark = Mark { name: "a process was killed a
 /// What it needed was on disk only.
 pub(crate) const READ_FROM_DISK: Mark = Mark { name: "something was read from disk before it went on", causal: false };
 
+/// A client read what expires.
+pub const EXPIRING_READ: Mark = Mark { name: "a value was read that expires", causal: false };
+
+/// A client found what had expired.
+pub const EXPIRED_READ: Mark = Mark { name: "a value was found expired", causal: false };
+
+/// And took its place.
+pub const EXPIRED_CLAIMED: Mark = Mark { name: "a key was claimed whose value had expired", causal: false };
+
+/// Nobody can say which write a value was read of.
+pub(crate) const NOT_JUDGED: Mark = Mark { name: "a history was not judged, since an expiry may have been changed", causal: false };
+
 /// Nobody asked it anything for a while.
 pub(crate) const ASLEEP: Mark = Mark { name: "a server was told that nobody asks", causal: false };
 
@@ -84,6 +96,10 @@ pub const OF_PROFILES: &[Mark] = &[
     KILLED_AT_A_MOMENT,
     READ_FROM_DISK,
     ASLEEP,
+    EXPIRING_READ,
+    EXPIRED_READ,
+    EXPIRED_CLAIMED,
+    NOT_JUDGED,
     PASSED_ON,
     GIVEN_UP,
     LET_IN,

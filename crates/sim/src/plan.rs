@@ -244,6 +244,20 @@ pub enum Action {
         /// What is expected.
         expected: Expected,
     },
+    /// Does one of the writes of single keys and puts, and what it writes expires.
+    Expiring {
+        /// How long after it is asked for, in milliseconds of true time.
+        lives_ms: u64,
+        /// The write: a put, a swap, a claim or a guarded one.
+        action: Box<Action>,
+    },
+    /// Changes when a key expires, if it has a value (EXPIRE, PERSIST).
+    Expire {
+        /// The key.
+        key: KeyIndex,
+        /// How long after it is asked for, in milliseconds of true time; `None`: never.
+        lives_ms: Option<u64>,
+    },
     /// Reads a key and writes another one of its partition by what it was.
     Test {
         /// The key that is tested.
@@ -579,6 +593,15 @@ impl Plan {
             Action::Give { to: dc, .. } | Action::Reclaim { gone: dc, .. } if dc.0 >= self.data_centers => {
                 Err(format!("there is no data center {dc}"))
             }
+            Action::Expiring { action, .. }
+                if !matches!(**action, Action::Put { .. } | Action::Swap { .. } | Action::Claim { .. } | Action::Guarded { .. }) =>
+            {
+                Err("what expires is written by a put, a swap, a claim or a guarded write".into())
+            }
+            Action::Expiring { action, .. } => self.check_action(action),
+            Action::Expire { .. } if !crate::node::can(&self.protocol).agrees_everywhere() => {
+                Err("when a key expires is changed where one place decides it for all data centers".into())
+            }
             Action::Put { items } if items.is_empty() => Err("a put writes at least one key".into()),
             Action::Put { .. } if keys.iter().any(|key| self.partition(*key) != self.partition(keys[0])) => {
                 Err("the keys of a put are of one partition".into())
@@ -643,6 +666,8 @@ impl Action {
         match self {
             Action::Get { key, .. } | Action::Swap { key } | Action::Take { key } | Action::Claim { key } => vec![*key],
             Action::Guarded { key, .. } | Action::Await { key, .. } | Action::Siblings { key } | Action::Replace { key } => vec![*key],
+            Action::Expire { key, .. } => vec![*key],
+            Action::Expiring { action, .. } => action.keys(),
             Action::Test { target, .. } => vec![*target],
             Action::Put { items } => items.iter().map(|item| item.key).collect(),
             Action::ReadTransaction { keys, .. } | Action::Together { keys, .. } | Action::Past { keys, .. } => keys.clone(),
@@ -667,7 +692,7 @@ impl Action {
 
     /// Whether it reads a key and writes it by what it was.
     pub fn changes(&self) -> bool {
-        matches!(self, Action::Swap { .. } | Action::Take { .. } | Action::Claim { .. } | Action::Guarded { .. })
+        matches!(self, Action::Swap { .. } | Action::Take { .. } | Action::Claim { .. } | Action::Guarded { .. } | Action::Expire { .. })
     }
 
     /// Whether it writes, or may.

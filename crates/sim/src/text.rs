@@ -22,7 +22,7 @@
 //!
 //! Numbers of data centers and clients count from 0; `p1@0` is partition 1 in data center 0; `!b` deletes b; `40ms+3ms` is at least 40 and
 //! up to 43 milliseconds; `kill p0@0 asked` dies when a client has asked it for something; `waiting 4` and `padding 100 5000` stand for operations that may wait
-//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time; `sleeps 300ms` is after how long without a question servers sleep; `held to linearizable` checks for that as well, whatever is promised. Lines that begin with `#` are comments.
+//! at a server and for bytes of values; `sla causal 50ms 5ms; eventual` is the service level of the clients' reads; `get causal:5 a` names checking groups, one bit each; where `watched` stands, servers ask each other for the time; `sleeps 300ms` is after how long without a question servers sleep; `expiring 700ms claim a` writes what expires 700 ms after it is asked for, `expire a 700ms` and `persist a` change that; `held to linearizable` checks for that as well, whatever is promised. Lines that begin with `#` are comments.
 
 use crate::plan::{
     Action, ClientPlan, ClockPlan, CounterPlan, Delay, Ends, Expected, Fate, Fault, Kill, PHASES, Plan, PutItem, Spread, Step, Transport,
@@ -156,6 +156,9 @@ impl fmt::Display for ActionText<'_> {
             Action::Swap { key } => write!(f, "swap {}", name(key)),
             Action::Take { key } => write!(f, "take {}", name(key)),
             Action::Claim { key } => write!(f, "claim {}", name(key)),
+            Action::Expiring { lives_ms, action } => write!(f, "expiring {lives_ms}ms {}", ActionText(plan, action)),
+            Action::Expire { key, lives_ms: Some(lives_ms) } => write!(f, "expire {} {lives_ms}ms", name(key)),
+            Action::Expire { key, lives_ms: None } => write!(f, "persist {}", name(key)),
             Action::Test { test, target, absent, otherwise } => {
                 let (absent, otherwise) = (if *absent { " absent" } else { "" }, if *otherwise { " else" } else { "" });
                 write!(f, "test{absent}{otherwise} {} {}", name(test), name(target))
@@ -594,9 +597,15 @@ impl Plan {
     fn step(&self, text: &str) -> Parsed<Step> {
         let mut words = Words(text.split_whitespace().peekable());
         let think_us = words.time("a time")?;
+        let action = self.action(&mut words)?;
+        words.end()?;
+        Ok(Step { think_us, action })
+    }
+
+    fn action(&self, words: &mut Words<'_>) -> Parsed<Action> {
         let key = |word: &str| self.keys.iter().position(|key| key == word).ok_or_else(|| format!("there is no key `{word}`"));
         let counter = |word: &str| self.counters.iter().position(|plan| plan.name == word).ok_or_else(|| format!("there is no counter `{word}`"));
-        let action = match words.next("an action")? {
+        Ok(match words.next("an action")? {
             "get" => {
                 let (level, groups) = words.asked()?;
                 Action::Get { key: key(words.next("a key")?)?, level, groups }
@@ -631,6 +640,9 @@ impl Plan {
             "swap" => Action::Swap { key: key(words.next("a key")?)? },
             "take" => Action::Take { key: key(words.next("a key")?)? },
             "claim" => Action::Claim { key: key(words.next("a key")?)? },
+            "expiring" => Action::Expiring { lives_ms: words.unit("ms", "a time")?, action: Box::new(self.action(words)?) },
+            "expire" => Action::Expire { key: key(words.next("a key")?)?, lives_ms: Some(words.unit("ms", "a time")?) },
+            "persist" => Action::Expire { key: key(words.next("a key")?)?, lives_ms: None },
             "test" => {
                 let (absent, otherwise) = (words.optional("absent"), words.optional("else"));
                 Action::Test { absent, otherwise, test: key(words.next("a key")?)?, target: key(words.next("a key")?)? }
@@ -676,8 +688,6 @@ impl Plan {
             }
             "reclaim" => Action::Reclaim { counter: counter(words.next("a counter")?)?, gone: words.dc()? },
             other => return Err(format!("there is no action `{other}`")),
-        };
-        words.end()?;
-        Ok(Step { think_us, action })
+        })
     }
 }

@@ -4,6 +4,7 @@
 //! source seeded by the plan. So a plan has one course, to the byte.
 
 use crate::attention::Attention;
+use crate::clients::expiring::Expiring;
 use crate::clients::feeds::Reader;
 use crate::clients::rolling::Rolling;
 use crate::clients::testing::Tests;
@@ -228,6 +229,8 @@ pub(crate) struct World<'p> {
     pub(crate) readers: Vec<Reader>,
     /// Tests of keys that decide writes of others.
     pub(crate) tests: Tests,
+    /// What clients asked for that expires.
+    pub(crate) expiring: Expiring,
     /// What was rolled back.
     pub(crate) rollbacks: Vec<Rolled>,
     /// Coordinators of rollbacks that go on though their clients have turned to something else.
@@ -314,6 +317,7 @@ impl<'p> World<'p> {
             pasts: Vec::new(),
             readers: plan.clients.iter().map(|_| Reader::default()).collect(),
             tests: Tests::default(),
+            expiring: Expiring::default(),
             rollbacks: Vec::new(),
             doubted: BTreeMap::new(),
             begun: BTreeMap::new(),

@@ -267,6 +267,24 @@ fn leaders_that_are_drained_hand_over() {
     }
 }
 
+/// What expires is read before that and found expired afterwards, and who claims it then has it.
+#[test]
+fn values_expire_and_are_claimed() {
+    let profile = profiles::named("expiring").unwrap();
+    for protocol in registry::names() {
+        let (mut read, mut expired, mut claimed) = (0, 0, 0);
+        for seed in 1..=12 {
+            let report = run_plan(&profile.plan(protocol, &toml::Table::new(), None, false, seed), TraceLevel::Off).unwrap();
+            assert_eq!(report.failure.map(|failure| failure.text), None, "{protocol}, seed {seed}");
+            read += report.marks.count(marks::EXPIRING_READ);
+            expired += report.marks.count(marks::EXPIRED_READ);
+            claimed += report.marks.count(marks::EXPIRED_CLAIMED);
+        }
+        assert!(read > 0 && expired > 0, "{protocol}: {read} reads of what expires, {expired} of what had");
+        assert!(claimed > 0 || !["session", "strong", "staged"].contains(&protocol), "{protocol}: nothing was claimed");
+    }
+}
+
 /// `protocol bug seed`: this seed catches the bug, or one of the next [`REACH`], since whatever changes the number or the times of messages makes other runs of the seeds. With
 /// `RHEOSTAT_BLESS=1` the file says which, so that nobody looks for it at each run.
 const CATCHING: &str = include_str!("../plans/planted.seeds");

@@ -27,6 +27,8 @@ pub(crate) enum Need {
     Present,
     /// Anything but what this operation wrote.
     Not(usize),
+    /// What this operation wrote, or no value.
+    AbsentOr(usize),
 }
 
 /// What an operation did to the register.
@@ -161,10 +163,13 @@ impl<'o> Search<'o> {
                 finders[write] += u32::from(op.until_us.is_some());
                 urgency[write] = urgency[write].min(op.until_us.unwrap_or(u64::MAX));
             }
+            if let Need::AbsentOr(write) = op.need {
+                found[write] = true;
+            }
         }
         let has = |wanted: fn(&Need) -> bool| ops.iter().any(|op| wanted(&op.need));
         let vague = has(|need| matches!(need, Need::Present | Need::Not(_)));
-        let absent = has(|need| *need == Need::Absent);
+        let absent = has(|need| matches!(need, Need::Absent | Need::AbsentOr(_)));
         let is_unseen = |place: usize| match ops[place].effect {
             Effect::None => false,
             Effect::Value => !found[place] && !vague,
@@ -315,6 +320,7 @@ impl<'o> Search<'o> {
                 Need::Nothing => (&[], &[], &[]),
                 Need::Write(write) => (std::slice::from_ref(write), &[], &[]),
                 Need::Absent => (&[], &[], &self.deletes),
+                Need::AbsentOr(write) => (std::slice::from_ref(write), &[], &self.deletes),
                 Need::Present => (&[], &self.values, &[]),
                 Need::Not(_) => (&[], &self.values, &self.deletes),
             };
@@ -371,6 +377,7 @@ fn fits(ops: &[Op], need: Need, last: Last) -> bool {
         Need::Nothing => true,
         Need::Write(write) => last == Some(write),
         Need::Absent => !present,
+        Need::AbsentOr(write) => !present || last == Some(write),
         Need::Present => present,
         Need::Not(write) => last != Some(write),
     }

@@ -35,6 +35,7 @@ pub const PLANTED: &[&str] = &[
     "local-version-in-every-snapshot",
     "stable-vector-as-maximum",
     "tombstone-collected-early",
+    "expired-uncovers-an-older-one",
     "cut-ignores-transactions",
     "stable-vector-forgotten-at-restart",
     "predicted-ignores-own-writes",

@@ -158,7 +158,9 @@ impl Causal {
         let dependencies;
         let mut required = None;
         let mut unstable = false;
-        let read = match step.store.latest(key, |version| self.readable(version, &self.stable)) {
+        let uncovers = self.planted.is("expired-uncovers-an-older-one");
+        let shown = |version: &Version<Meta>| !uncovers || version.value.is_none() || version.live(now_ms).is_some();
+        let read = match step.store.latest(key, |version| self.readable(version, &self.stable) && shown(version)) {
             None => {
                 dependencies = self.gone(step.forgotten(), step.clock.last());
                 Read::default()

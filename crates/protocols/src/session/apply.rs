@@ -113,6 +113,7 @@ impl<W: Scope> Replicated<W> {
         if newest.is_some_and(|version| version.meta >= index) {
             return None;
         }
+        let now_ms = if self.planted.is("entry-decided-by-the-clock-here") { step.now.physical_ms } else { now_ms };
         let before = newest.map_or_else(Read::default, |version| read_of(version, now_ms));
         if let Change::Set { condition, .. } = &mut change
             && self.planted.is("condition-taken-as-met")

@@ -20,7 +20,7 @@ use rheostat_core::planted::Planted;
 use rheostat_core::protocol::{Call, Card, Protocol, Start};
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::step::Step;
-use rheostat_core::store::{Cut, History, Store};
+use rheostat_core::store::{Cut, EXPIRED_KEPT_MS, History, Store};
 use rheostat_core::version::{Update, Version};
 use rheostat_core::wire::{Wire, WireError};
 use rheostat_group::{LogEntry, Standing, gauges};
@@ -70,6 +70,8 @@ impl Scope for InDataCenter {
         "reply-before-commit",
         "change-without-its-past",
         "shipper-ahead-of-the-store",
+        "entry-decided-by-the-clock-here",
+        "expired-goes-by-the-clock-here",
         "snapshot-without-deletions",
         "tombstones-collected-under-pages",
         "leader-clock-behind-the-log",
@@ -99,6 +101,7 @@ impl Scope for Everywhere {
     };
     const PLANTED: &'static [&'static str] = &[
         "leader-counts-itself-before-disk",
+        "entry-decided-by-the-clock-here",
         "snapshot-without-deletions",
         "read-without-asking-the-leader",
         "reply-before-commit",
@@ -555,7 +558,11 @@ impl<W: Scope> Protocol for Replicated<W> {
         // A change is decided at the time of its entry. What had not expired then stays until that is applied, and while the store is ahead of the log, here or at a member that gets pages.
         let ahead = self.gap(&self.in_store).is_some() || !self.group.snapshots.is_empty();
         let passed_ms = if ahead { 0 } else { self.group.saved.passed_ms };
-        let history = History { expired_before_ms: history.expired_before_ms.min(passed_ms), ..history };
+        let expired_before_ms = match self.planted.is("expired-goes-by-the-clock-here") {
+            true => history.expired_before_ms.saturating_add(EXPIRED_KEPT_MS),
+            false => history.expired_before_ms.min(passed_ms),
+        };
+        let history = History { expired_before_ms, ..history };
         SessionCut { complete: told.map_or(complete, |told| told.min(complete)), history }
     }
 

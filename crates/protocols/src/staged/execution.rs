@@ -87,7 +87,7 @@ impl Staged {
 
     /// What the command of write `id` comes to at its place. It may have been made before a restart: then what it wrote, or something later, is here.
     fn make<S: Store<Timestamp>>(&mut self, step: &mut Step<'_, Self, S>, id: VersionId, ordered: bool, command: Command) -> Made {
-        let now_ms = id.written.millis();
+        let now_ms = if self.planted.is("write-decided-by-the-clock-here") { step.now.physical_ms } else { id.written.millis() };
         match command {
             Command::Put(items) => (items, Some(Reply::Put(id))),
             Command::Change(key, mut change) => {

@@ -457,6 +457,7 @@ impl Protocol for Staged {
         "condition-taken-as-met",
         "counter-guard-taken-as-met",
         "tested-before-its-place",
+        "write-decided-by-the-clock-here",
         "batches-forgotten-too-early",
         "held-writes-cut-from-the-log",
         "staleness-of-the-last-batch",

@@ -127,6 +127,7 @@ impl World<'_> {
     }
 
     pub(crate) fn on_reply(&mut self, reply: Reply) {
+        self.note_stamps();
         let Some(reply) = self.roll_on(reply) else { return };
         let Some(reply) = self.gather(reply) else { return };
         let Some(current) = self.take_current(reply.attempt) else { return };
@@ -254,6 +255,7 @@ impl World<'_> {
 
     /// What a read returned, as the history has it.
     pub(crate) fn observe(&mut self, read: &Read) -> Observation {
+        self.note_told(read);
         let value = read.value.as_ref().map(|value| self.tests.note(number(value).unwrap_or(UniqueValue(0))));
         Observation { version: read.version, value }
     }

@@ -2,6 +2,7 @@
 
 use super::bounds::within;
 use super::courses::{NothingHeld, at_level, bounded, gets};
+use super::expiring::unwrapped;
 use super::siblings::Beside;
 use super::{Current, RETRY_US, number, written};
 use crate::marks;
@@ -12,7 +13,7 @@ use crate::world::{Attempt, Event, ServerIndex, World};
 use rheostat_checkers::{self as checkers, KeyId, UniqueValue, WriteItem};
 use rheostat_core::dial::{AsOf, Dial, Groups, Level, Strategy};
 use rheostat_core::ids::{PartitionId, ServerId};
-use rheostat_core::operation::{Change, Expiry, Operation, SetCondition, TestWrite};
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation, SetCondition, TestWrite};
 use rheostat_core::rollback::course::Phase;
 use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
@@ -38,6 +39,9 @@ impl World<'_> {
 
     /// Asks a server, or tries again later if it is down.
     pub(super) fn ask(&mut self, client: usize, action: &Action) {
+        let asked_for = action;
+        let (action, expires_ms) = unwrapped(action, self.now_us);
+        let expiry = expires_ms.map_or(Expiry::Never, Expiry::At);
         let partition = self.plan.place(action);
         let dc = self.serving(self.clients[client].dc, partition);
         let server = self.choose(client, ServerId::new(dc, partition));
@@ -109,7 +113,11 @@ impl World<'_> {
             }
             Action::Put { items } => {
                 let values: Vec<Option<Value>> = items.iter().map(|item| (!item.delete).then(&mut fresh)).collect();
-                let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item { key: self.key(item.key), value, expires_ms: 0 };
+                let item = |(item, value): (&crate::plan::PutItem, Option<Value>)| Item {
+                    key: self.key(item.key),
+                    value,
+                    expires_ms: expires_ms.filter(|_| !item.delete).unwrap_or(0),
+                };
                 Operation::Put { items: items.iter().zip(values).map(item).collect(), dial: within(self.write_dial(), within_us) }
             }
             Action::ReadTransaction { keys, level, groups } if multi => {
@@ -123,11 +131,11 @@ impl World<'_> {
                 Operation::ReadTransaction { keys, dial: within(bounded(dial, asked), within_us) }
             }
             Action::Swap { key } => {
-                let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::Always };
+                let change = Change::Set { value: fresh(), expiry, condition: SetCondition::Always };
                 Operation::Change { key: self.key(*key), change, dial: self.write_dial() }
             }
             Action::Claim { key } => {
-                let change = Change::Set { value: fresh(), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
+                let change = Change::Set { value: fresh(), expiry, condition: SetCondition::IfAbsent };
                 Operation::Change { key: self.key(*key), change, dial: self.write_dial() }
             }
             Action::Guarded { key, expected } => {
@@ -139,7 +147,7 @@ impl World<'_> {
                     (Expected::Value, Some(seen)) if padding.least_us + padding.jitter_us == 0 => SetCondition::IfValue(written(seen, 0)),
                     (Expected::Value | Expected::Version, _) => SetCondition::IfVersion(seen.version),
                 };
-                Operation::Change { key: self.key(*key), change: Change::Set { value, expiry: Expiry::Never, condition }, dial: self.write_dial() }
+                Operation::Change { key: self.key(*key), change: Change::Set { value, expiry, condition }, dial: self.write_dial() }
             }
             Action::Past { keys, ago_ms, checkpoint } => {
                 let now_ms = crate::clock::EPOCH_MS + self.now_us / 1000;
@@ -167,6 +175,12 @@ impl World<'_> {
                 let item = Item { key: self.key(*key), value, expires_ms: 0 };
                 Operation::Replace { item, dial: Dial::default() }
             }
+            Action::Expire { key, .. } => {
+                // Its name in the history; the bytes stay what they are.
+                values.push(self.history.fresh_value());
+                let change = Change::Expire { expiry, condition: ExpiryCondition::Always };
+                Operation::Change { key: self.key(*key), change, dial: self.write_dial() }
+            }
             Action::Take { key } => Operation::Change { key: self.key(*key), change: Change::Delete, dial: self.write_dial() },
             Action::Await { data_centers, .. } => {
                 Operation::AwaitReplication { upto: self.clients[client].session.last_write(dc), data_centers: *data_centers }
@@ -187,10 +201,12 @@ impl World<'_> {
                 self.recorded(begun)
             }
         };
+        self.note_expiring(action, event, expires_ms);
         let plan = self.plan;
         self.tell(client, || {
             let new = values.iter().map(|value| value.0.to_string()).collect::<Vec<_>>().join(" ");
-            let (text, new) = (ActionText(plan, action), if new.is_empty() { new } else { format!(" = {new}") });
+            let asked_for = if matches!(asked_for, Action::Expiring { .. }) { asked_for } else { action };
+            let (text, new) = (ActionText(plan, asked_for), if new.is_empty() { new } else { format!(" = {new}") });
             format!("{text}{new}{}", event.map_or_else(String::new, |event| format!(" [{event}]")))
         });
         let state = &mut self.clients[client];
@@ -203,7 +219,7 @@ impl World<'_> {
             None => vec![(server, operation)],
         };
         let scatter = scatter.map(|scatter| (scatter, session.clone()));
-        let beside = self.begin_beside(client, action, &values);
+        let beside = self.begin_beside(client, action, &values, expires_ms.is_some());
         let (number, action) = (attempt.number, action.clone());
         let current = Current { event, awaited, scatter, within_us, beside, ..self.current(number, server, action) };
         self.clients[client].current = Some(current);
@@ -344,7 +360,8 @@ pub(super) fn record_of_change(operation: &Operation, action: &Action, values: &
         Change::Set { condition: SetCondition::IfPresent, .. } | Change::Delete => checkers::Condition::Present,
         Change::Set { condition: SetCondition::IfValue(value), .. } => checkers::Condition::Value(number(value)?),
         Change::Set { condition: SetCondition::IfVersion(version), .. } => checkers::Condition::Version(*version),
-        Change::Expire { .. } => return None,
+        Change::Expire { expiry: Expiry::Never, .. } => checkers::Condition::Expiring,
+        Change::Expire { .. } => checkers::Condition::Present,
     };
     let item = WriteItem { key: KeyId(*action.keys().first()? as u32), value: values.first().copied() };
     Some(checkers::Action::Change { item, condition, level: own })

@@ -30,13 +30,13 @@ fn values(reads: &[Read]) -> Vec<UniqueValue> {
 }
 
 impl World<'_> {
-    pub(super) fn begin_beside(&mut self, client: usize, action: &Action, values: &[UniqueValue]) -> Beside {
+    pub(super) fn begin_beside(&mut self, client: usize, action: &Action, values: &[UniqueValue], expires: bool) -> Beside {
         if !self.side_by_side {
             return Beside::default();
         }
         let first = self.beside.wrote.len();
         let key = |key: usize| KeyId(key as u32);
-        let mut push = |key: KeyId, value: Option<UniqueValue>, seen| self.beside.wrote.push(Wrote { key, value, seen, acknowledged: None });
+        let mut push = |key: KeyId, value: Option<UniqueValue>, seen| self.beside.wrote.push(Wrote { key, value, seen, expires, acknowledged: None });
         match action {
             Action::Replace { key: place } => {
                 let seen = self.clients[client].beside.as_ref().filter(|(of, _)| of == place).map(|(_, seen)| seen.clone());

@@ -2,6 +2,7 @@
 
 mod common;
 mod data_centers;
+mod expiring;
 mod history;
 mod servers;
 mod ways;
@@ -10,6 +11,7 @@ use crate::generate::general_plan;
 use crate::generate_counters;
 use crate::plan::Plan;
 use data_centers::{added, dead, joined, orphaned};
+use expiring::expiring;
 use history::{checkpoints, depending, feed, past, rolled};
 use rheostat_core::random::Random;
 use rheostat_counters::counting;
@@ -252,7 +254,27 @@ pub const ALL: &[Profile] = &[
         dress: feed,
         bugs: &["feed-ahead-of-what-has-arrived", "feed-too-old-not-said", "feed-page-taken-for-whole"],
     },
+    Profile {
+        name: "expiring",
+        about: "values that expire while clients read, claim and replace them, in other data centers and by clocks that are off, too",
+        option: None,
+        dress: expiring,
+        bugs: &[
+            "expired-uncovers-an-older-one",
+            "expired-goes-by-the-clock-here",
+            "entry-decided-by-the-clock-here",
+            "write-decided-by-the-clock-here",
+        ],
+    },
 ];
+
+/// How many profiles `mixed` takes in turn: those that there were when the seeds were first run of which it is told. Those that came later are run by their names.
+const IN_TURN: usize = 27;
+
+/// The profile that a seed has where they are mixed.
+pub fn in_turn(seed: u64) -> &'static Profile {
+    &ALL[(seed % IN_TURN as u64) as usize]
+}
 
 /// The profile called `name`.
 ///
@@ -335,7 +357,7 @@ mod tests {
     /// Two servers are a group while the third one's place is free; their clocks were further apart than they take from each other, and nothing was ever decided.
     #[test]
     fn those_that_are_there_before_others_come_can_agree_on_counters() {
-        let profile = &ALL[11_026 % ALL.len()];
+        let profile = in_turn(11_026);
         let plan = profile.plan("strong", &toml::Table::new(), None, true, 11_026);
         assert_eq!((plan.reserved().count(), plan.data_centers), (1, 3), "{plan}");
         let behind_ms = plan.clocks.iter().map(|clock| -clock.offset_ms).max().unwrap_or(0);
