@@ -16,7 +16,7 @@ use crate::store::{Cut, Durability, Position, Store};
 use rheostat_clock::{DcId, Timestamp};
 
 /// Why a protocol refuses conditional writes; follows its name.
-pub const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong`, or within one data center `session`";
+pub const CANNOT_DECIDE: &str = "cannot decide conditional writes, since another data center may write at the same time; use a keyspace of protocol `strong` or `staged`, or within one data center `session`";
 
 /// Why nobody waits for others to have what may be lost.
 const DOUBTFUL: &str = "this session's last write can be lost: since then a server here lost its machine's power, or its disk; look whether it is there, and write again what is not";

@@ -633,6 +633,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             saved.received = told;
         }
         let own = received[config.place.dc().index()];
+        // An older copy, or what an earlier start has left before an operator said that the disk is lost, has a state of its own.
+        if config.refill && config.forget && linked && saved.refilled.is_none_or(|refilled| refilled.done) {
+            saved.refilled = Some(Refilled { upto: own, ..Refilled::default() });
+        }
         let floor = if config.planted.is("clock-restarts-at-physical-time") { Timestamp::ZERO } else { own };
         let holders = P::holders(&config.place, options);
         let peers = Peers::new(&config.place, &received, if P::CAN.links { &holders } else { &[] }, &saved);

@@ -317,6 +317,10 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
             if self.config.planted.is("rollback-stop-forgotten-at-restart") {
                 self.journal.saved.stops.clear();
             }
+            if self.config.forget && self.peers.refilling.is_some() {
+                // A later start, which nobody tells that something was lost, goes on with it.
+                self.journal.save(&mut self.store);
+            }
             let kept = (self.config.history_ms, self.config.checkpoints);
             self.journal.keep_history(&mut self.store, now, kept, std::mem::take(&mut self.begins));
             self.step(now, out, |protocol, step| protocol.on_start(step, start));

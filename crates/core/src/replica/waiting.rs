@@ -95,7 +95,10 @@ pub(super) struct Held {
 }
 
 pub(super) fn filling() -> Failure {
-    Failure::Busy("this server has lost what it had, and the other data centers are sending it again; level eventual reads what is here".into())
+    Failure::Busy(
+        "a disk was lost, here or in another data center, and not all that is sent here since is visible yet; level eventual reads what is here"
+            .into(),
+    )
 }
 
 pub(super) fn failed(failure: Failure) -> Execution {

@@ -336,6 +336,23 @@ async fn a_node_that_was_given_an_older_copy_of_its_directory_serves_nothing() {
     let mut a = cluster.client(0).await;
     a.ask_until_text("GET x", "older copy").await;
     cluster.client(1).await.ask_until("GET x", Reply::bulk("2")).await;
+    // What it lacks comes back when an operator says that there is nothing else, also if it has been started since: it has a state of its own then.
+    for keeps in ["an older copy", "what a refused start has made"] {
+        if keeps != "an older copy" {
+            cluster.stop(0).await;
+            std::fs::remove_dir_all(&data).unwrap();
+            cluster.configs[0].accept_lost_writes = false;
+            cluster.start(0).await;
+            cluster.client(0).await.ask_until_text("GET x", "the disk was lost").await;
+        }
+        cluster.stop(0).await;
+        cluster.configs[0].accept_lost_writes = true;
+        cluster.start(0).await;
+        cluster.connected().await;
+        let mut a = cluster.client(0).await;
+        assert_eq!(a.ask("RHEO LEVEL eventual").await, Reply::ok());
+        a.ask_until("GET x", Reply::bulk("2")).await;
+    }
     cluster.stop_all().await;
 }
 
