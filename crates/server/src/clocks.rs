@@ -6,6 +6,7 @@ use crate::shared::{Shared, lock};
 use rheostat_core::ids::Now;
 use rheostat_core::session::ClusterId;
 use rheostat_core::{ClockWatch, Trust};
+use rustix::time::ClockId;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,11 +27,19 @@ const ANY: i64 = i64::MAX;
 /// No lead is within this bound: the physical clock is not believed.
 const NONE: i64 = -1;
 
+/// The machine's monotonic clock. It goes on while the machine sleeps: else a leader that wakes would take its lease for one that still holds, and the physical clock would seem to leap.
+#[cfg(target_os = "linux")]
+const MONOTONIC: ClockId = ClockId::Boottime;
+#[cfg(not(target_os = "linux"))]
+const MONOTONIC: ClockId = ClockId::Monotonic;
+
+/// A turn that has lasted longer than this, in microseconds, looks at the clocks again before it takes another message.
+const SAME_TURN_US: u64 = 1_000;
+
 /// All shards read the same ones.
 pub(crate) struct Clocks {
-    epoch: Instant,
-    /// What the machine's monotonic clock showed at `epoch`, in microseconds.
-    epoch_us: u64,
+    /// What the monotonic clock showed when this process made them, in microseconds.
+    started_us: u64,
     boot: Option<u64>,
     offset_ms: i64,
     /// By how much it is wrong besides, since an operator wants it.
@@ -49,11 +58,8 @@ pub(crate) struct Clocks {
 impl Clocks {
     /// The machine's clocks, the physical one with `offset_ms` added. The node talks to `others` other nodes; timestamps may be ahead by `max_ahead_ms`.
     pub(crate) fn new(offset_ms: i64, others: usize, max_ahead_ms: u64) -> Clocks {
-        let shown = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let epoch_us = shown.tv_sec as u64 * 1_000_000 + shown.tv_nsec as u64 / 1000;
         Clocks {
-            epoch: Instant::now(),
-            epoch_us,
+            started_us: monotonic_us(),
             boot: boot(),
             offset_ms,
             wrong_ms: AtomicI64::new(0),
@@ -71,13 +77,22 @@ impl Clocks {
         Now { monotonic_us, physical_ms: self.physical_us_at(monotonic_us) / 1000 }
     }
 
+    /// `now` was read before, perhaps long ago, since a thread can be stopped anywhere: it is read again, if it is not of this moment any more.
+    #[inline]
+    pub(crate) fn refresh(&self, now: &mut Now) {
+        if self.monotonic_us() > now.monotonic_us + SAME_TURN_US {
+            *now = self.now();
+        }
+    }
+
+    #[inline]
     pub(crate) fn monotonic_us(&self) -> u64 {
-        self.epoch_us + self.epoch.elapsed().as_micros() as u64
+        monotonic_us()
     }
 
     /// How long this process has run, in milliseconds.
     pub(crate) fn uptime_ms(&self) -> u64 {
-        self.epoch.elapsed().as_millis() as u64
+        (self.monotonic_us() - self.started_us) / 1000
     }
 
     /// See [`rheostat_core::replica::ReplicaConfig::boot`].
@@ -147,9 +162,9 @@ impl Clocks {
         }
     }
 
-    /// The instant at which the monotonic clock shows `us`.
+    /// The instant at which the monotonic clock shows `us`, if the machine does not sleep until then; now, if that is past.
     pub(crate) fn instant(&self, us: u64) -> Instant {
-        self.epoch + Duration::from_micros(us.saturating_sub(self.epoch_us))
+        Instant::now() + Duration::from_micros(us.saturating_sub(self.monotonic_us()))
     }
 
     /// Why the physical clock is not believed, if it is not.
@@ -200,6 +215,12 @@ impl Clocks {
         }
         news.then_some(trust)
     }
+}
+
+#[inline]
+fn monotonic_us() -> u64 {
+    let shown = rustix::time::clock_gettime(MONOTONIC);
+    shown.tv_sec as u64 * 1_000_000 + shown.tv_nsec as u64 / 1000
 }
 
 /// The machine's run since it has started, where the system names it. A container may shift the monotonic clock, and is another run then.
@@ -278,6 +299,31 @@ mod tests {
         let before = clocks.shown_us() / 1000;
         let now = clocks.now().physical_ms;
         assert!(before <= now && now <= clocks.shown_us() / 1000);
+    }
+
+    #[test]
+    fn what_was_read_long_ago_is_read_again() {
+        let clocks = Clocks::new(0, 0, 60_000);
+        let read = clocks.now();
+        let mut now = Now { monotonic_us: read.monotonic_us + 3_600_000_000, ..read };
+        clocks.refresh(&mut now);
+        assert_eq!(now.monotonic_us, read.monotonic_us + 3_600_000_000, "it is of this moment, or later");
+        now.monotonic_us = read.monotonic_us - SAME_TURN_US;
+        now.physical_ms = 0;
+        std::thread::sleep(Duration::from_micros(1));
+        clocks.refresh(&mut now);
+        assert!(now.monotonic_us >= read.monotonic_us && now.physical_ms >= read.physical_ms);
+    }
+
+    /// The lease of a leader that slept with its machine must have ended when it wakes.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_monotonic_clock_goes_on_while_the_machine_sleeps() {
+        let shown_s = || rustix::time::clock_gettime(ClockId::Boottime).tv_sec as u64;
+        let before_s = shown_s();
+        let clocks = Clocks::new(0, 0, 60_000);
+        let between_s = clocks.monotonic_us() / 1_000_000;
+        assert!(before_s <= between_s && between_s <= shown_s());
     }
 
     #[test]

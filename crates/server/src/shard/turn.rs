@@ -86,7 +86,7 @@ fn turn(
     this.turn_wanted = false;
     // What is signed together is what came in one turn.
     this.receipts = None;
-    let now = this.now();
+    let mut now = this.now();
     while let Poll::Ready(Some(control)) = mailbox.control.poll_recv(context) {
         match control {
             Control::Run(task) => {
@@ -108,6 +108,8 @@ fn turn(
     while taken < MESSAGES_PER_TURN
         && let Poll::Ready(message) = mailbox.poll_next(context, taken < FRAMES_FIRST)
     {
+        // What has come since the turn began is not to be answered under a lease that has ended since.
+        this.shared.clocks.refresh(&mut now);
         match message {
             Message::Execute(execute) => {
                 taken += execute.0.operations.len();
@@ -128,6 +130,7 @@ fn turn(
             }
         }
     }
+    this.shared.clocks.refresh(&mut now);
     this.deliver_local(now);
     this.pace(now);
     this.tick(now);
