@@ -245,11 +245,17 @@ impl Kept {
         folder::read_kept(&dir.join(FILE)).map(Kept)
     }
 
-    /// What the file is to say when each partition has been split into `each`: the parts are where it was. `None` if nothing has moved. Errors: in words for the operator; a server that is on its
-    /// way, among others.
-    pub(crate) fn split(&self, each: u16) -> Result<Option<String>, String> {
+    /// What the file in `dir` is to say when each partition has been split into `each`: the parts are where it was. `None` if nothing has moved. Errors: in words for the operator; a server that is on its
+    /// way here, or from here, among others.
+    pub(crate) fn split(&self, dir: &Path, topology: &Topology, each: u16) -> Result<Option<String>, String> {
         let seats = &self.0.seat;
-        if let Some(SavedSeat { keyspace, partition, node, .. }) = seats.iter().find(|seat| !seat.settled) {
+        // Of a move between others this node may have missed the end; of its parts it is told later.
+        let is_this = |seat: &&SavedSeat| {
+            let server = ServerId { replica: seat.replica, ..ServerId::new(topology.here, PartitionId(seat.partition)) };
+            let is_here = || seat.node == topology.this().name || folder::of_server(dir, &seat.keyspace, server).exists();
+            seat.data_center == topology.dc_name(topology.here) && is_here()
+        };
+        if let Some(SavedSeat { keyspace, partition, node, .. }) = seats.iter().filter(|seat| !seat.settled).find(is_this) {
             return Err(format!(
                 "partition {partition} of keyspace {keyspace} is on its way to {node}, and can be split when it is there: start with as many partitions as before, and wait"
             ));
@@ -341,6 +347,11 @@ impl Shared {
             return self.take_with_files((keyspace, seat), from);
         }
         let servers: Vec<ServerId> = topology.group(keyspace, seat).collect();
+        let comes = |server: &ServerId| topology.comes(keyspace, *server);
+        // One that is on its way itself may go back: the group has no less without it.
+        if let Some(other) = servers.iter().find(|server| **server != seat && comes(server)).filter(|_| !comes(&seat)) {
+            return Err(format!("server {other} of keyspace {name} is on its way to another node, and one server of a group moves at a time"));
+        }
         let members = servers.len();
         let reached = |server: &&ServerId| self.peer(host(server)).is_some_and(|peer| peer.is_connected());
         let others = servers.iter().filter(|server| **server != seat);

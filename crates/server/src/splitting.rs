@@ -131,7 +131,7 @@ pub(crate) fn split(
     let each = parts_of_each(&format!("{}: this data directory", dir.display()), before, (first, now))?;
     folder::check_made_with(dir, &text, topology)?;
     let kept = seats::Kept::read(dir)?;
-    let seats = kept.split(each)?;
+    let seats = kept.split(dir, topology, each)?;
     let stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;
     has_room(dir, &stores)?;
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");

@@ -97,7 +97,8 @@ impl Group {
             let flushed = job.run();
             server.server().end_flush(now, flushed, &mut out);
         }
-        self.under_way.extend(out.frames.into_iter().map(|(to, frame)| (replica, usize::from(to.replica), frame)));
+        let frames = out.frames.into_iter().filter(|(to, _)| to.dc == DcId(0));
+        self.under_way.extend(frames.map(|(to, frame)| (replica, usize::from(to.replica), frame)));
         self.done.extend(out.done.into_iter().map(|done| ((replica, done.op), done.outcome)));
         result
     }
@@ -479,6 +480,87 @@ fn a_member_that_has_lost_its_disk_answers_nothing_by_itself() {
     group.seat(lost, open("causal", lost, true));
     group.wait(FAILOVER_US);
     assert_eq!(group.reads(lost, get("k", Dial::at(Level::Eventual))), None);
+}
+
+/// Who is being filled lacks keys that have been there for long: it answers nothing by itself before it counts, not after a restart in the middle either.
+#[test]
+fn a_member_that_is_being_filled_answers_nothing_by_itself_until_it_counts() {
+    let mut group = Group::keeping(2_000);
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let comes = (leader + 1) % 3;
+    for n in 0..40 {
+        group.puts(leader, &format!("large {n}"), 64 << 10);
+        group.wait(1_000);
+    }
+    group.wait(FAILOVER_US);
+    let read = || get("large 39", Dial::at(Level::Eventual));
+    group.seat(comes, open("eventual", comes, true));
+    group.slow = Some(comes);
+    group.pass(20 * FAILOVER_US, |group| group.membership(comes) == Membership::Learns(1));
+    assert_eq!(group.reads(comes, read()), None, "it learns, and has not heard of the snapshot");
+    group.pass(20 * FAILOVER_US, |group| group.gauge(comes, "pages_taken") >= 2.0);
+    assert_eq!((group.gauge(comes, "installing_snapshot"), group.reads(comes, read())), (1.0, None));
+    let half = std::mem::replace(&mut group.servers[comes], open("eventual", comes, true)).halt(Halt::Kill);
+    group.seat(comes, half.restart.start(config(comes, true)).unwrap());
+    assert_eq!((group.membership(comes), group.gauge(comes, "installing_snapshot")), (Membership::Learns(1), 0.0));
+    assert_eq!(group.reads(comes, read()), None, "some pages are there");
+    group.pass(60 * FAILOVER_US, |group| group.membership(comes) == Membership::Counts(1));
+    assert_eq!(group.reads(comes, read()).and_then(|read| read.value).map(|value| value.len()), Some(64 << 10));
+}
+
+/// Who was given some pages by a leader that is gone has no state, until the next one has given it the rest.
+#[test]
+fn a_member_that_was_given_some_pages_answers_nothing_by_itself_until_it_has_caught_up() {
+    let mut group = Group::keeping(2_000);
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let (away, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.gone.insert(away);
+    for n in 0..40 {
+        group.puts(leader, &format!("large {n}"), 64 << 10);
+        group.wait(1_000);
+    }
+    group.wait(FAILOVER_US);
+    group.gone.remove(&away);
+    group.slow = Some(away);
+    group.pass(20 * FAILOVER_US, |group| group.gauge(away, "pages_taken") >= 2.0);
+    // Nobody is left who could give it more.
+    group.gone.extend([leader, other]);
+    group.pass(20 * FAILOVER_US, |group| group.gauge(away, "installing_snapshot") == 0.0);
+    let read = || get("large 39", Dial::at(Level::Eventual));
+    assert_eq!(group.reads(away, read()), None);
+    group.gone.remove(&other);
+    group.pass(60 * FAILOVER_US, |group| group.leader() == Some(other) && group.gauge(away, "applied_index") >= group.gauge(other, "applied_index"));
+    assert_eq!(group.reads(away, read()).and_then(|read| read.value).map(|value| value.len()), Some(64 << 10));
+}
+
+/// Another data center has the place of one that is lost: its leaders count their terms anew.
+#[test]
+fn who_leads_in_the_place_of_a_lost_data_center_is_heard_from_the_first_term_on() {
+    let servers = (0..3).map(|replica| {
+        let mut config = config(replica, false);
+        config.place.data_centers = 2;
+        open_with("eventual", config)
+    });
+    let mut group = Group::around(servers.collect());
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let there = ServerId { dc: DcId(1), ..id(0) };
+    let is_answered = |group: &mut Group, term: u64| {
+        group.with(leader, |server, now, out| {
+            server.server().receive(now, there, &Frame::Greeting(term, true).to_bytes(), out);
+            out.frames.iter().any(|(to, frame)| *to == there && matches!(Frame::from_bytes(frame), Ok(Frame::Greeting(_, false))))
+        })
+    };
+    let admit = |group: &mut Group, open: bool| group.with(leader, |server, now, out| server.server().admit(now, there.dc, 1, open, out));
+    assert!(is_answered(&mut group, 7) && !is_answered(&mut group, 1));
+    group.with(leader, |server, now, out| server.server().lose(now, there.dc, None, out));
+    assert!(!is_answered(&mut group, 1));
+    admit(&mut group, false);
+    assert!(is_answered(&mut group, 2));
+    admit(&mut group, true);
+    assert!(!is_answered(&mut group, 1), "that term is over there");
 }
 
 /// Who answers a leader's heartbeat has its term on disk: else it could vote for somebody else in that term after a loss of power.

@@ -432,6 +432,20 @@ async fn lead_elsewhere(topology: &v1::TopologyResponse, nodes: &[Node], one: &M
     }
 }
 
+/// That another server of the group of `one` is on its way, as the node behind `client` knows: it would refuse to take one more.
+async fn another_comes(client: &Client, topology: &v1::TopologyResponse, one: &Move) -> Option<String> {
+    let (keyspace, dc, partition, replica) = &one.seat;
+    let place = place_of(topology, &one.seat);
+    let seats = client.admin().list_seats(client.request(v1::ListSeatsRequest {})).await.ok()?.into_inner().seats;
+    let of_group = |seat: &v1::Seat| seat.keyspace == *keyspace && seat.partition == *partition && (place.2.is_empty() || seat.data_center == *dc);
+    let is_it = |seat: &v1::Seat| seat.data_center == *dc && seat.replica == *replica;
+    if seats.iter().any(|seat| is_it(seat) && of_group(seat) && !seat.settled) {
+        return None;
+    }
+    let other = seats.into_iter().find(|seat| of_group(seat) && !is_it(seat) && !seat.settled)?;
+    Some(format!("{}: another server is on its way to {}", words(&place), other.node))
+}
+
 /// Tells the node behind `client` to take it over.
 async fn take(client: &Client, one: &Move) -> Result<(), Failure> {
     let request = v1::TakeSeatRequest { keyspace: one.seat.0.clone(), partition: one.seat.2, from: one.from.clone(), cancel: false };
@@ -451,13 +465,25 @@ async fn carry_out_one(topology: &v1::TopologyResponse, nodes: &[Node], one: &Mo
     } else if before.is_none_or(|held| held.node != one.to) {
         // A server that has just moved, or started, may not have caught up.
         loop {
-            match unfit(topology, nodes, &held, &status_of_all(nodes).await, one) {
-                None => break,
-                Some(why) if began.elapsed() >= wait.min(LED_BY) => return Err(why),
-                Some(_) => tokio::time::sleep(PAUSE).await,
+            let answers = status_of_all(nodes).await;
+            let why = match unfit(topology, nodes, &held, &answers, one) {
+                None => another_comes(client, topology, one).await,
+                why => why,
+            };
+            let Some(why) = why else {
+                lead_elsewhere(topology, nodes, one).await?;
+                break;
+            };
+            if began.elapsed() >= wait.min(LED_BY) {
+                // Whoever is on its way comes by the word of a leader; where it was it counts at once, and there may be one again.
+                let is_led = groups(topology, &answers).get(&place_of(topology, &one.seat)).is_none_or(|group| group.leader.is_some());
+                if is_led || before.is_none_or(|held| held.settled) {
+                    return Err(why);
+                }
+                break;
             }
+            tokio::time::sleep(PAUSE).await;
         }
-        lead_elsewhere(topology, nodes, one).await?;
         take(client, one).await?;
     }
     loop {

@@ -300,7 +300,7 @@ impl<F: Seat> Replicas<F> {
 
     /// The state is that of a snapshot at `base`, whose pages have come.
     fn restart_at(&mut self, base: (u64, u64)) {
-        self.applied = base.0;
+        (self.applied, self.whole_at) = (base.0, base.0);
         if let Some(ahead) = self.store_mut() {
             ahead.saved.base = base;
         }

@@ -190,6 +190,8 @@ pub struct Replicas<F: Seat> {
     /// Who was asked for then, if anybody was.
     successor: Option<u64>,
     pages: Option<Pages>,
+    /// Some pages of the state are in the store, and it is none before everything up to this index is applied.
+    whole_at: u64,
     /// Members that were told of a snapshot, until they have caught up.
     snapshots: BTreeMap<u64, Told>,
     failed: Option<String>,
@@ -249,6 +251,8 @@ impl<F: Seat> Replicas<F> {
         if log.last() < applied {
             return Err(format!("the group's log ends at {}, and everything up to {applied} was applied", log.last()));
         }
+        // Only pages bring anything without a log.
+        let whole_at = u64::from(log.last() == 0 && found.newest.iter().any(|newest| *newest > Timestamp::ZERO));
         let kept = Kept { term: ahead.saved.term, vote: ahead.saved.vote, applied };
         let member = member(standing.me(), log, kept)?;
         Ok(Replicas {
@@ -298,6 +302,7 @@ impl<F: Seat> Replicas<F> {
             handing_over_us: None,
             successor: None,
             pages: None,
+            whole_at,
             snapshots: BTreeMap::new(),
             failed: None,
             refused: 0,

@@ -84,6 +84,7 @@ impl<F: Seat> Replicas<F> {
         }
         let after = self.store().map(|ahead| ahead.base().newest_own()).unwrap_or_default();
         self.pages = Some(Pages { leader, message, index: at.0, next: Next::Own(after, None), asked_us: None });
+        self.whole_at = self.whole_at.max(at.0);
         self.ask_for_pages(now, out);
     }
 

@@ -19,8 +19,8 @@ impl<F: Seat> Replicas<F> {
             Operation::Get { key, .. } if self.config.planted.is("replicas-followers-answer-anything") => key,
             operation => operation.key_for_anyone()?,
         };
-        // One that has lost its disk, or is being sent pages, lacks what it once had.
-        let is_whole = !self.standing.is_nobody() && self.pages.is_none();
+        // One that is being filled lacks keys that have been there for long.
+        let is_whole = self.standing.counts(self.member.configuration()) && self.applied >= self.whole_at;
         if !is_whole || !self.seat.reads_alone() || is_reserved(key) || !self.seat.holders().contains(&self.here().dc) {
             return None;
         }

@@ -146,6 +146,8 @@ impl<F: Seat> PartitionServer for Replicas<F> {
         let (before, was_open) = self.admissions.get(&dc).copied().unwrap_or_default();
         if generation > before {
             self.lost_data_centers.remove(&dc);
+            // Whoever comes there begins its terms anew.
+            self.known.retain(|(of, _), _| *of != dc);
         }
         if generation >= before {
             self.admissions.insert(dc, (generation, open || generation == before && was_open));

@@ -40,7 +40,11 @@ impl Shared {
         // It was to move away from here: with its files, which have not been given, this node is the one that has it; without its disk, nobody else has.
         let was_here = version > 0 && !settled && self.seats.comes_from(seat) == self.topology.this().name;
         if !was_here && places.store.exists() {
-            return Err(format!("{} is there, and is not what the server has now: move it away", places.store.display()));
+            let store = places.store.display();
+            return Err(match version > 0 && !settled {
+                true => format!("{store} is there, and the server is on its way to node {}: this may be all that is left of it, keep it", from.name),
+                false => format!("{store} is there, and is not what the server has now: move it away"),
+            });
         }
         if was_here && (places.store.exists() || self.lives.own().is_some_and(|life| life.replaces())) {
             let version = version.checked_add(1).ok_or("this seat was moved too often")?;
@@ -325,7 +329,25 @@ impl Shared {
         }
         places.rename(&places.copy, &places.store)?;
         remove(&places.whole)?;
+        self.keep_given(seat);
         Ok(())
+    }
+
+    /// Of two nodes that took a server over at once, the one that was given its files has it, whichever the names say.
+    pub(super) fn keep_given(&self, seat: Seat) {
+        let _deciding = self.moving.deciding();
+        let (version, settled, is_here) = self.seats.of_and_here(seat, &self.topology);
+        let from = self.seats.comes_from(seat);
+        // What goes from here is here until it is given away.
+        let is_given = version > 0 && !settled && !is_here && !from.is_empty() && from != self.topology.this().name;
+        // What an older copy of a directory has was given to nobody.
+        if !is_given || self.lives.lost().is_some() || self.places(seat).is_none_or(|places| !places.store.exists()) {
+            return;
+        }
+        let Some(version) = version.checked_add(1) else { return };
+        if let Err(why) = self.learn_seats(vec![self.moved_here(seat, version, false, from)]) {
+            tracing::error!(why, "seats could not be kept");
+        }
     }
 }
 

@@ -194,6 +194,7 @@ impl Shared {
 
     /// As [`Moving::closed`], of a server that may have been moved back while it closed: then it is opened here again, or is already.
     pub(crate) fn closed_to_move(&self, seat: Seat) {
+        self.keep_given(seat);
         let mut closed = lock(&self.moving.closed);
         // Whoever opens it here has heard that it is back, and takes it off this list then.
         if !self.seats.of_and_here(seat, &self.topology).2 {

@@ -190,7 +190,7 @@ async fn a_malformed_request_is_refused_with_the_reason() {
         refused(
             raw.put(put_if(Some(is))).await.unwrap_err(),
             Code::FailedPrecondition,
-            "use a keyspace of protocol `strong`, or within one data center `session`",
+            "use a keyspace of protocol `strong` or `staged`, or within one data center `session`",
         );
     }
 

@@ -501,3 +501,35 @@ async fn a_member_that_was_replaced_while_it_was_away_does_not_have_its_seat_by_
     eventually("the old node deletes what it had", async || !store(&from).exists()).await;
     cluster.stop_all().await;
 }
+
+#[tokio::test]
+async fn one_server_of_a_group_moves_at_a_time_and_one_that_is_on_its_way_goes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![replicated("group", "session")];
+    let owners = vec![vec![0], vec![], vec![], vec![], vec![]];
+    let plan = Plan { data_centers: vec!["a"], partitions: 1, owners, one_way_ms: 0.0, change };
+    let cluster = plan.start(Some(folder.path())).await;
+    select(&cluster, 0, "group").await.ask_until("SET key 7", Reply::ok()).await;
+    let hosts: Vec<String> = (0..3).map(|replica| seat_of(&cluster, 0, replica).node).collect();
+    let free: Vec<usize> = (0..5).filter(|node| !hosts.contains(&format!("a{node}"))).collect();
+    let take =
+        async |cluster: &Cluster, node: usize, from: &str| cluster.node(node).router().take_seat(KeyspaceId(0), PartitionId(0), from.into()).await;
+    // There is something in the place of its store, so it does not come.
+    let store = folder.path().join(format!("a{}/group", free[0]));
+    fs::create_dir_all(&store).unwrap();
+    fs::write(store.join("p0.1"), "").unwrap();
+    take(&cluster, free[0], &hosts[1]).await.unwrap();
+    let is_at = |node: usize, replica: u8| (seat_of(&cluster, node, replica).node, seat_of(&cluster, node, replica).settled);
+    let on_its_way = (format!("a{}", free[0]), false);
+    eventually("all know that it is on its way", async || (0..5).all(|node| is_at(node, 1) == on_its_way)).await;
+    let refused = take(&cluster, free[1], &hosts[2]).await.unwrap_err();
+    assert!(refused.contains("on its way"), "{refused}");
+    // It goes back to where it was.
+    let old = (0..5).find(|node| hosts[1] == format!("a{node}")).unwrap();
+    take(&cluster, old, &on_its_way.0).await.unwrap();
+    eventually("it counts where it was", async || (0..5).all(|node| is_at(node, 1) == (hosts[1].clone(), true))).await;
+    take(&cluster, free[1], &hosts[2]).await.unwrap();
+    eventually("the other one moves", async || (0..5).all(|node| is_at(node, 2) == (format!("a{}", free[1]), true))).await;
+    select(&cluster, free[1], "group").await.ask_until("GET key", Reply::bulk("7")).await;
+    cluster.stop_all().await;
+}

@@ -334,3 +334,53 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
     }
     node.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_missed_the_end_of_a_move_between_others_is_split_and_one_of_the_two_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("causal", "causal")];
+    let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1], vec![]], one_way_ms: 0.0, change };
+    let mut cluster = plan.start(Some(folder.path())).await;
+    let mut client = select(&cluster, 2, "causal").await;
+    for key in 0..KEYS {
+        client.ask_until(&format!("SET key:{key} {key}"), Reply::ok()).await;
+    }
+    cluster.node(1).router().take_seat(KeyspaceId(0), PartitionId(0), "a0".into()).await.unwrap();
+    let are_there = |node: &Node| node.router().seats().iter().all(|seat| seat.node == "a1" && seat.settled);
+    for node in 0..3 {
+        eventually("the seat has moved", async || are_there(cluster.node(node))).await;
+    }
+    for node in 0..3 {
+        cluster.stop(node).await;
+    }
+    let said = |node: &str, settled: bool| {
+        let text = format!(
+            "[[seat]]\nkeyspace = \"causal\"\ndata_center = \"a\"\npartition = 0\nreplica = 0\nversion = 1\nnode = \"a1\"\nsettled = {settled}\nfrom = \"a0\"\n"
+        );
+        std::fs::write(folder.path().join(node).join(".seats"), text).unwrap();
+    };
+    let with = |config: &NodeConfig| NodeConfig { partitions: 4, first_partitions: Some(2), ..config.clone() };
+    // Where it comes to.
+    said("a1", false);
+    let why = refused(&with(&cluster.configs[1])).await;
+    assert!(why.contains("on its way to a1"), "{why}");
+    said("a1", true);
+    // Where it comes from, as long as its store is there.
+    said("a0", false);
+    let store = folder.path().join("a0/causal/p0");
+    std::fs::create_dir_all(&store).unwrap();
+    let why = refused(&with(&cluster.configs[0])).await;
+    assert!(why.contains("on its way to a1"), "{why}");
+    std::fs::remove_dir(&store).unwrap();
+    said("a2", false);
+    start_with(&mut cluster, &[0, 1, 2], 4).await;
+    cluster.connected().await;
+    for node in [0, 2] {
+        eventually("it is told what it missed", async || are_there(cluster.node(node))).await;
+    }
+    let mut client = select(&cluster, 2, "causal").await;
+    for key in 0..KEYS {
+        client.ask_until(&format!("GET key:{key}"), Reply::bulk(&key.to_string())).await;
+    }
+    cluster.stop_all().await;
+}
