@@ -3,7 +3,7 @@
 use super::update::{Batch, Stopped};
 use super::{Counting, Hidden, keys};
 use crate::definition::{Definition, Incarnation, Made};
-use crate::state::{Both, Circle, DIRECTIONS, State};
+use crate::state::{Both, Circle, DIRECTIONS, Row, State};
 use hashbrown::DefaultHashBuilder;
 use indexmap::IndexMap;
 use rheostat_clock::{DcId, TimestampVector};
@@ -331,6 +331,11 @@ impl Counting {
         }
         let (read, quality) = self.visible(now, key, &mut reader)?;
         self.let_go_of_old(now, key)?;
+        let begun = |cell: &Cell| cell.unwritten.is_some() && *cell.state.row(self.circle.here) == Row::default();
+        if read.value.is_none() && !self.is_in_use(key) && self.cells.get(key).is_some_and(begun) {
+            // For something that was refused. It has taken in since what others did, perhaps to a counter that is over by now.
+            self.let_go(key);
+        }
         if let Some(cell) = self.cells.get_mut(key)
             && cell.seen == read.version
             && (cell.unwritten.is_some() || read.value.is_some())

@@ -353,6 +353,8 @@ impl Counting {
             self.led.leader = leader;
             if self.owns() && self.is_grouped() {
                 self.recall_in_group(now);
+                // Others have led meanwhile.
+                self.begin_to_sweep(now);
             }
             let asked = std::mem::take(&mut self.led.asked);
             let mut calls = std::mem::take(&mut self.led.unrouted);

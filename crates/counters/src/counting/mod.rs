@@ -200,8 +200,8 @@ pub struct Counting {
     greeted_by: BTreeMap<DcId, u64>,
     /// When each of them wrote that, where links bring what they wrote.
     greeted_at: BTreeMap<DcId, Timestamp>,
-    /// Data centers in which nobody is and whose streams have ended, if any was there: they hold nothing and take nothing over.
-    absent: BTreeSet<DcId>,
+    /// Data centers in which nobody is, or that are lost for ever, and up to where there is something of each: they hold nothing and take nothing over.
+    absent: BTreeMap<DcId, Timestamp>,
     balance_at_us: u64,
     /// Nothing is balanced after this, unless a counter is used.
     active_until_us: u64,
@@ -250,7 +250,7 @@ impl Counting {
             recalled: false,
             greeted_by: BTreeMap::new(),
             greeted_at: BTreeMap::new(),
-            absent: BTreeSet::new(),
+            absent: BTreeMap::new(),
             balance_at_us: 0,
             active_until_us: 0,
             sweep: Sweep::default(),

@@ -148,7 +148,9 @@ impl PartitionServer for Counting {
 
     fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox) {
         self.inner.lose(now, dc, end, &mut self.box_);
-        if end.is_some() && self.absent.insert(dc) {
+        if let Some(end) = end
+            && self.absent.insert(dc, end).is_none()
+        {
             // Who waits for its greeting need not.
             let news = self.parked.values().flat_map(|parked| parked.changes.iter().map(|(key, _)| key.clone())).collect();
             self.retry_parked(now, &news, out);

@@ -8,22 +8,29 @@
 //!   when all that others write is stamped so much later than the moment at which nothing was left here. The next walk looks again, and remembers of the first one only which keys it was.
 
 use super::{Counting, keys};
-use rheostat_clock::{Timestamp, TimestampVector};
+use rheostat_clock::{DcId, Timestamp, TimestampVector};
 use rheostat_core::capabilities::Reach;
 use rheostat_core::ids::Now;
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::reserved::Reserved;
-use rheostat_core::slots::slots_of;
+use rheostat_core::slots::{slots_of, walk_hash};
 use rheostat_core::version::Key;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Between two steps of a walk, in microseconds.
-const STEP_US: u64 = 200_000;
+/// What a step of a walk may take.
+struct Step {
+    /// Until the next one, in microseconds.
+    every_us: u64,
+    keys: usize,
+    slots: usize,
+    /// Keys that are read; each may be on the disk only, and the step waits for it.
+    reads: usize,
+}
 
-/// Keys, and hash slots, of one step; keys where some are on the disk only.
-const STEP_KEYS: usize = 1000;
-const STEP_COLD_KEYS: usize = 200;
-const STEP_SLOTS: usize = 512;
+const STEP: Step = Step { every_us: 200_000, keys: 1000, slots: 512, reads: 1000 };
+
+/// Where some keys are on the disk only.
+const COLD_STEP: Step = Step { every_us: 1_000_000, keys: 200, slots: 16, reads: 8 };
 
 /// Between two walks, beside the time by which clocks may be ahead, where something is there to go; and where rows are there, of counters that may expire.
 const REST_US: u64 = 10_000_000;
@@ -36,15 +43,15 @@ const MOST_REMEMBERED: usize = 1 << 20;
 #[derive(Default)]
 struct Nothing {
     hashes: Vec<u64>,
-    /// The last moment at which one was found so, by the clock here, in milliseconds.
+    /// The last moment at which one was found so, by what had come to be the time here, in milliseconds.
     at_ms: u64,
 }
 
 impl Nothing {
-    fn note(&mut self, now: Now, key: &[u8]) {
+    fn note(&mut self, at_ms: u64, key: &[u8]) {
         if self.hashes.len() < MOST_REMEMBERED {
             self.hashes.push(hash(key));
-            self.at_ms = self.at_ms.max(now.physical_ms);
+            self.at_ms = self.at_ms.max(at_ms);
         }
     }
 
@@ -57,6 +64,14 @@ fn hash(key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish()
+}
+
+/// A moment of a walk.
+struct Look {
+    /// The time, in milliseconds since the Unix epoch.
+    at_ms: u64,
+    /// Everything has arrived that the others may have written of what the walk before has found gone.
+    others_past: bool,
 }
 
 /// See the module.
@@ -108,7 +123,8 @@ impl Counting {
         if now.monotonic_us < self.next_sweep_us() {
             return;
         }
-        self.sweep.at_us = now.monotonic_us + STEP_US;
+        let step = if self.inner.is_cold() { COLD_STEP } else { STEP };
+        self.sweep.at_us = now.monotonic_us + step.every_us;
         if !self.owns() || self.inner.is_refilling() || self.inner.failed() || self.inner.cannot_stamp(now).is_some() {
             // Who has led meanwhile may have begun and ended it.
             self.sweep = Sweep { at_us: now.monotonic_us + self.sweep_rest_us(), quiet: self.sweep.quiet, ..Sweep::default() };
@@ -123,13 +139,22 @@ impl Counting {
             self.sweep.written = false;
             (first, 0)
         });
-        let others_past = self.all_written_after(now, self.sweep.before.at_ms.saturating_add(self.setup.max_ahead_ms));
-        let (most, mut keys, mut slots) = (if self.inner.is_cold() { STEP_COLD_KEYS } else { STEP_KEYS }, 0, 0);
-        while keys < most && slots < STEP_SLOTS {
+        let come = self.come(now);
+        let look = Look {
+            // What is let go of here goes by the clock of this server, or by what a group has agreed on.
+            at_ms: now.physical_ms.max(come.get(self.circle.here).millis()),
+            others_past: self.come_from_all(&come, Timestamp::new(self.sweep.before.at_ms.saturating_add(self.setup.max_ahead_ms), 0)),
+        };
+        let (mut keys, mut slots, mut reads) = (0, 0, 0);
+        while keys < step.keys && slots < step.slots {
             let page = self.inner.keys(slot, from);
             keys += page.keys.len();
             for key in &page.keys {
-                self.sweep_beside(now, key, others_past);
+                if reads == step.reads {
+                    self.sweep.place = Some((slot, walk_hash(key)));
+                    return;
+                }
+                reads += usize::from(self.sweep_beside(now, key, &look));
             }
             (slot, from) = match page.next {
                 Some(next) => (slot, next),
@@ -141,35 +166,36 @@ impl Counting {
         self.sweep.place = Some((slot, from));
     }
 
-    /// Looks at the counter that `key` stands beside, if it is this data center's row of it, or its bounds.
-    fn sweep_beside(&mut self, now: Now, key: &[u8], others_past: bool) {
-        let Some(Reserved { kind, number, of }) = Reserved::parse(key) else { return };
+    /// Looks at the counter that `key` stands beside, if it is this data center's row of it, or its bounds; says whether it was read.
+    fn sweep_beside(&mut self, now: Now, key: &[u8], look: &Look) -> bool {
+        let Some(Reserved { kind, number, of }) = Reserved::parse(key) else { return false };
         if !(kind == keys::STATE && number == u64::from(self.circle.here.0) || kind == keys::BOUNDS) {
-            return;
+            return false;
         }
         if self.inner.peek(now, key).is_some_and(|(_, there)| !there) {
             // It has gone.
-            return;
+            return false;
         }
         self.sweep.rows = true;
         if self.inner.peek(now, of).is_some_and(|(_, there)| there) {
-            return;
+            return false;
         }
         let of = Key::from(of);
-        let Ok((read, _)) = self.newest(now, &of) else { return };
+        let Ok((read, _)) = self.newest(now, &of) else { return true };
         if read.value.is_some() {
-            return;
+            return true;
         }
         self.sweep.leavings = true;
         if read.version.is_some() {
-            return;
+            return true;
         }
-        if others_past && self.sweep.before.has(&of) && self.cells.get(&of).is_none_or(|cell| cell.unwritten.is_none()) {
+        if look.others_past && self.sweep.before.has(&of) && self.cells.get(&of).is_none_or(|cell| cell.unwritten.is_none()) {
             self.forget(now, &of);
             self.numbers.forgotten += 1;
         } else {
-            self.sweep.found.note(now, &of);
+            self.sweep.found.note(look.at_ms, &of);
         }
+        true
     }
 
     fn end_walk(&mut self, now: Now) {
@@ -185,22 +211,26 @@ impl Counting {
         self.sweep.before.hashes.sort_unstable();
     }
 
-    /// Whether everything has arrived here that other data centers stamp up to `ms`, in milliseconds since the Unix epoch.
-    pub(super) fn all_written_after(&self, now: Now, ms: u64) -> bool {
-        let come = self.come(now);
-        self.come_from_all(&come, Timestamp::new(ms, 0))
-    }
-
     /// Per other data center, up to where everything that it has written has arrived here.
     pub(super) fn come(&self, now: Now) -> TimestampVector {
         match self.is_led() {
             // They have no links, and what has arrived is in the log until it is here.
-            true => self.inner.status(now).stable.into_iter().enumerate().map(|(dc, at)| (rheostat_clock::DcId(dc as u8), at)).collect(),
+            true => self.inner.status(now).stable.into_iter().enumerate().map(|(dc, at)| (DcId(dc as u8), at)).collect(),
             false => self.inner.reached(),
         }
     }
 
+    /// Whether everything that other data centers stamp up to `at` has come.
     pub(super) fn come_from_all(&self, come: &TimestampVector, at: Timestamp) -> bool {
-        self.circle.others().filter(|dc| !self.absent.contains(dc)).all(|dc| come.get(dc) >= at)
+        self.circle.others().all(|dc| come.get(dc) >= at || self.ended(dc, come))
+    }
+
+    /// Whether data center `dc` is lost for ever, and everything has come that any of the others has of it.
+    pub(super) fn has_ended(&self, now: Now, dc: DcId) -> bool {
+        self.absent.contains_key(&dc) && self.ended(dc, &self.come(now))
+    }
+
+    fn ended(&self, dc: DcId, come: &TimestampVector) -> bool {
+        self.absent.get(&dc).is_some_and(|end| come.get(dc) >= *end)
     }
 }

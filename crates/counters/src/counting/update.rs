@@ -159,7 +159,7 @@ impl Counting {
 
     pub(super) fn create(&mut self, now: Now, key: Key, counter: &NewCounter, dial: Dial, session: &mut Session) -> Result<Execution, Failure> {
         self.check_key(&key)?;
-        let members: Vec<DcId> = self.circle.members.iter().copied().filter(|dc| !self.absent.contains(dc)).collect();
+        let members: Vec<DcId> = self.circle.members.iter().copied().filter(|dc| !self.absent.contains_key(dc)).collect();
         let definition = Definition::new(counter, self.setup.place.data_centers, &members).map_err(Failure::Refused)?;
         let bounded = definition.lower.is_some() || definition.upper.is_some();
         if bounded && self.setup.durability == Durability::Memory {
@@ -177,10 +177,10 @@ impl Counting {
             self.say_hello(now);
         }
         self.let_go(&key);
+        let over = self.begins_over(now, &key, &before)?;
         if self.is_grouped() {
             self.next.guards.push(Guard { key: key.clone(), version: before.version });
         }
-        let over = self.begins_over(now, &key, &before)?;
         let (made, item) = (definition.clone(), Item { key: key.clone(), value: Some(definition.to_value()), expires_ms: 0 });
         let mut items = vec![item];
         if bounded {
@@ -208,8 +208,7 @@ impl Counting {
         if made.origin == self.circle.here && made.written >= hello_at {
             return Ok(());
         }
-        let (greeted_by, absent) = (&self.greeted_by, &self.absent);
-        match cell.state.ungreeted(&self.circle, |dc| absent.contains(&dc) || greeted_by.get(&dc).is_some_and(|greeted| *greeted >= hello)) {
+        match cell.state.ungreeted(&self.circle, |dc| self.has_ended(now, dc) || self.greeted_by.get(&dc).is_some_and(|greeted| *greeted >= hello)) {
             None => self.check_fences(now, key),
             Some(dc) => Err(Stopped::NotGreeted(dc)),
         }
@@ -221,7 +220,7 @@ impl Counting {
         if self.hidden.is_empty() || self.setup.planted.is("counter-greeted-ahead-of-fences") {
             return Ok(());
         }
-        let others: Vec<DcId> = self.circle.others().filter(|dc| !self.absent.contains(dc)).collect();
+        let others: Vec<DcId> = self.circle.others().filter(|dc| !self.absent.contains_key(dc)).collect();
         for dc in others {
             let Some(at) = self.greeted_at.get(&dc).copied().filter(|_| self.hidden.contains(&Hidden::Row(key.clone(), dc))) else { continue };
             let Some(mut reader) = self.cells.get(key).map(|cell| cell.reader.clone()) else { return Ok(()) };

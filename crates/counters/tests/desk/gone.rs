@@ -1,9 +1,10 @@
 //! What is left of counters that have expired, or were deleted.
 
-use crate::support::{Desk, START_MS, add, counted, key, stock};
+use crate::support::{Desk, START_MS, add, counted, failure, key, pair, stock};
 use rheostat_clock::DcId;
 use rheostat_core::counter::Scope;
 use rheostat_core::dial::Dial;
+use rheostat_core::failure::Failure;
 use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::random::Random;
@@ -161,6 +162,32 @@ fn who_has_not_changed_a_counter_does_not_go_on_from_its_old_sum() {
         assert_eq!(counted(desk.call(2, add(1, Scope::Local))), 1, "{protocol}");
         desk.pass(1_000);
         assert_eq!(counted(desk.call(0, add(1, Scope::Local))), 2, "{protocol}");
+    }
+}
+
+/// A counter that was begun for an update that was refused is not written, and takes in what others do. When that counter is over, nothing of it is in the next one.
+#[test]
+fn what_was_begun_and_refused_keeps_nothing_of_what_is_over() {
+    for protocol in PROTOCOLS {
+        for expires in [false, true] {
+            let mut desk = three(protocol);
+            desk.set(1, key("m"), b"word");
+            desk.pass(500);
+            assert!(matches!(failure(desk.call(1, pair(1, 1))), Failure::Refused(why) if why.contains("not an integer")), "{protocol}");
+            assert_eq!(counted(desk.call(0, add(10, Scope::Local))), 10, "{protocol}");
+            desk.pass(500);
+            if expires {
+                expire(&mut desk, 0, 500);
+            } else {
+                change(&mut desk, 0, Change::Delete);
+            }
+            long(&mut desk, protocol);
+            assert_eq!(counted(desk.call(1, add(1, Scope::Local))), 1, "{protocol}, expires: {expires}");
+            desk.pass(1_000);
+            for dc in 0..3 {
+                assert_eq!(desk.get(dc, "n").as_deref(), Some("1"), "{protocol}, expires: {expires}, in {dc}");
+            }
+        }
     }
 }
 
