@@ -100,7 +100,10 @@ function open() {
       shared.status = status;
       shared.courses.addStatus(status);
       const grave = status.wrong.filter((one) => one.grave).length;
-      const [kind, words] = status.wrong.length === 0 ? ['good', 'all is well'] : [grave ? 'grave' : 'mild', `${status.wrong.length} thing${status.wrong.length > 1 ? 's are' : ' is'} wrong`];
+      // As `rheostat ctl status` says it: what is mild keeps nobody from being served.
+      const several = (count, one, more) => `${count} thing${count > 1 ? more : one}`;
+      const mild = status.wrong.length - grave;
+      const [kind, words] = grave ? ['grave', several(grave, ' is wrong', 's are wrong')] : mild ? ['mild', several(mild, ' to look at', 's to look at')] : ['good', 'all is well'];
       if (health.dataset.words !== words) {
         health.dataset.words = words;
         put(health, chip(kind, words));

@@ -32,7 +32,7 @@ Examples:
   rheostat demo --datacenters 2 --rtt 10 --jitter 2         two data centers, 10 ms apart and back, 2 ms of jitter on average
   rheostat demo --story tickets                             1000 tickets, sold in three data centers at once: who oversells?
   rheostat demo --story monitor                             two clients take one lock in two data centers: who notices?
-  rheostat demo --story deadline                            what a read gets that may take 400 ms, while its data center is cut off
+  rheostat demo --story deadline                            what a read gets that may take 500 ms, while its data center is cut off
   rheostat demo --data-dir ./data                           keep the data; the next start with the same folder finds it
 
 Round-trip times that are known (ms): us-east:us-west=80, us-east:eu=96, us-west:eu=163, california:oregon=21.9,

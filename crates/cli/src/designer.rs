@@ -17,7 +17,7 @@ Examples:
   rheostat designer                       it prints the page's address; Ctrl-C ends it
   rheostat designer --port 0              at any free port
   rheostat ctl cluster up shop.toml       start the cluster that was drawn
-  rheostat lab run shop.toml              run the experiment that was drawn: the same numbers for the same seed
+  rheostat lab run shop-experiment.toml   run the experiment that was drawn: the same numbers for the same seed
 
 It listens on this machine only, asks for no password, and reads and writes no files: the browser opens and saves them. Every node's console has the
 same page. docs/designer.md";

@@ -59,7 +59,7 @@ pub struct Arguments {
     /// How long operations may wait at their partition server, as in 20ms, or 0 [default: as long as the server lets them]
     #[arg(long, value_name = "TIME", value_parser = parse_within)]
     within: Option<u32>,
-    /// Reads are of the past: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s
+    /// Reads are of the past: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s (ms, s or m)
     #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true, conflicts_with_all = ["sla", "fresh"])]
     at: Option<Moment>,
     /// How many replicas are asked, must answer a read, and must have a write, in a keyspace of protocol quorum, as in 3,2,2; 0 is what the keyspace says

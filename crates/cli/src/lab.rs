@@ -1,5 +1,6 @@
 //! `rheostat lab`.
 
+use crate::table::Table;
 use crate::{Failure, output};
 use clap::{Args, Subcommand};
 use rheostat_bench::Progress;
@@ -172,13 +173,13 @@ fn run_experiments(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 }
 
 fn list() -> Result<ExitCode, Failure> {
-    let mut text = format!("{:22} {:26} {:18} what\n", "experiment", "figures", "grounds");
+    let mut table = Table::new(["experiment", "figures", "grounds", "what"]);
     for (experiment, _) in catalogue::all()? {
         let Experiment { name, figures, source, title, .. } = &experiment;
         let grounds: Vec<&str> = experiment.grounds.iter().map(|ground| ground.name()).collect();
-        text.push_str(&format!("{name:22} {:26} {:18} {source}: {title}\n", figures.join(" "), grounds.join(" ")));
+        table.row([name.clone(), figures.join(" "), grounds.join(" "), format!("{source}: {title}")]);
     }
-    output::text(&text);
+    table.print(0);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -37,7 +37,7 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  rheostat model                                           all scenarios of bounded counters, three data centers
+  rheostat model                                           all scenarios of bounded counters, three data centers; it takes minutes
   rheostat model --scenario reclaim --rights 2             one, with wider bounds
   rheostat model --planted all                             bugs put in on purpose: each must break a property
 

@@ -9,6 +9,7 @@ use rheostat_checkers::export::{Format, export};
 use rheostat_protocols::registry;
 use rheostat_sim::batch::{self, BatchOptions, Caught, Found, SHRINK_RUNS, Summary};
 use rheostat_sim::plan::Plan;
+use rheostat_sim::profiles;
 use rheostat_sim::shrink::shrink;
 use rheostat_sim::{TraceLevel, run_plan};
 use std::io::IsTerminal;
@@ -98,6 +99,9 @@ the data centers must agree. A failure prints the line that replays it, and is s
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(file) = &arguments.plan {
         return run_file(&arguments, file);
+    }
+    if let Some(name) = arguments.profile.as_deref().filter(|name| *name != batch::MIXED) {
+        profiles::named(name).map_err(|why| format!("{why}; or {}, each in turn", batch::MIXED))?;
     }
     let options = BatchOptions {
         protocol: arguments.protocol.clone(),

@@ -78,6 +78,12 @@ pub fn bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// So many of what `one` is: `1 key`, `2 keys`.
+pub fn count(number: u64, one: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{s}")
+}
+
 /// A key or value as text; what is not printable is escaped.
 pub fn printable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
@@ -97,6 +103,11 @@ mod tests {
         table.row(["long name", "1234", "x"]);
         assert_eq!(table.text(1), " name       keys  note\n a             5\n long name  1234  x\n");
         assert_eq!(table.painted(1, Paint::shown()), " \x1b[1mname       keys  note\x1b[0m\n a             5\n long name  1234  x\n");
+    }
+
+    #[test]
+    fn one_is_not_several() {
+        assert_eq!([0, 1, 2].map(|number| count(number, "key")), ["0 keys", "1 key", "2 keys"]);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn text(regions: &[String], ports: &[Ports], rheostat: &str) -> String {
         _ => Vec::new(),
     };
     let mut out = match regions {
-        [a, b, c, ..] => format!("In another terminal; 1 to 4 at once, since 3 s after the cut {b} passes on what {c} lacks of {a}:\n"),
+        [a, b, c, ..] => format!("In another terminal; 1 to 4 at once, since some seconds after the cut {b} passes on what {c} lacks of {a}:\n"),
         _ => String::from("In another terminal, line by line:\n"),
     };
     for (index, (command, note)) in lines.iter().enumerate() {

@@ -121,8 +121,9 @@ impl Place {
             return Ok(Up::Was(running));
         }
         self.write(config).map_err(|error| self.at(error))?;
+        let before = std::fs::metadata(self.log()).map_or(0, |log| log.len());
         let child = self.spawn(program, false)?;
-        self.started(child).await.map(Up::Started)
+        self.started(child, before).await.map(Up::Started)
     }
 
     /// Starts `program` with the configuration that is here, in a process group of its own. With `owned`, it ends when its input does, so at the latest
@@ -143,15 +144,15 @@ impl Place {
         command.spawn().map_err(|error| format!("{}: {error}", program.display()))
     }
 
-    /// Waits until `child` says that it runs here.
+    /// Waits until `child`, whose log begins at `before`, says that it runs here.
     ///
     /// # Errors
     /// In words, with the end of its log; the child has ended then.
-    pub async fn started(&self, mut child: Child) -> Result<Started, String> {
+    pub async fn started(&self, mut child: Child, before: u64) -> Result<Started, String> {
         let until = Instant::now() + START;
         loop {
             if let Some(status) = child.try_wait().map_err(|error| self.at(error))? {
-                return Err(format!("{}\n{}", self.at(ended(status)), self.last_words()));
+                return Err(format!("{}\n{}", self.at(ended(status)), self.last_words(before)));
             }
             if let Some(running) = self.running()?.filter(|running| u32::try_from(running.pid) == Ok(child.id())) {
                 return Ok(Started { child, running });
@@ -276,9 +277,11 @@ impl Place {
         }
     }
 
-    /// The end of its log, for an error.
-    fn last_words(&self) -> String {
-        self.tail(10).map(|(text, _)| text).unwrap_or_default().trim_end().to_owned()
+    /// The end of what its log has from `before` on, for an error: what an earlier run has left is not its cause.
+    fn last_words(&self, before: u64) -> String {
+        let text = self.since(before).map(|(text, _)| text).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n").trim_end().to_owned()
     }
 }
 
@@ -316,8 +319,12 @@ mod tests {
         let script = folder.path().join("program");
         std::fs::write(&script, "#!/bin/sh\necho no such thing >&2\nexit 3\n").unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let error = Place::new(folder.path().join("node")).up(&script, "").await.unwrap_err();
-        assert!(error.contains("exit code 3") && error.contains("no such thing"), "{error}");
+        let place = Place::new(folder.path().join("node"));
+        place.write("").unwrap();
+        std::fs::write(place.log(), "what the run before has left\n").unwrap();
+        let error = place.up(&script, "").await.unwrap_err();
+        assert!(error.contains("exit code 3") && error.ends_with("\nno such thing"), "{error}");
+        assert!(!error.contains("the run before"), "{error}");
     }
 
     #[tokio::test]

@@ -86,7 +86,7 @@ impl Processes {
     /// Waits until the process of node `index` says that it runs.
     async fn settle(&mut self, index: usize) -> Result<(), String> {
         let Some(child) = self.children[index].take() else { return Ok(()) };
-        self.children[index] = Some(self.places[index].started(child).await?.child);
+        self.children[index] = Some(self.places[index].started(child, 0).await?.child);
         Ok(())
     }
 

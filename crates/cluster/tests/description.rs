@@ -146,6 +146,7 @@ fn an_error_names_line_key_and_reason() {
         ("nodes = 3", "host = \"10.0.0.1\"", &["listen.resp", "security.password"]),
         ("name = \"eu\"", "name = \"us-east\"", &["line 10", "data_center[1].name", "us-east is there twice"]),
         ("protocol = \"causal\"", "protocol = \"magic\"", &["line 14", "keyspace[0].protocol", "magic"]),
+        ("protocol = \"causal\"", "protocol = \"quorum\"\noptions = { reads = 9 }", &["line 15", "keyspace[0].options", "reads = 9"]),
         (
             "[[keyspace]]",
             "[[user]]\nname = \"app\"\npassword_sha256 = \"00\"\nrole = \"read\"\n[[keyspace]]",

@@ -20,7 +20,7 @@ impl Moment {
     pub fn parse(text: &str) -> Result<Moment, String> {
         let wrong = || {
             format!(
-                "`{text}` is no time; times are milliseconds since 1970, a version such as 1795350898000.3, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s"
+                "`{text}` is no time; times are milliseconds since 1970, a version such as 1795350898000.3, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s (ms, s or m)"
             )
         };
         if let Some(ago) = text.strip_prefix('-') {

@@ -110,7 +110,7 @@ impl fmt::Display for FolderError {
             FolderError::Foreign { path, entry, found, expected } => {
                 write!(
                     f,
-                    "{}: this data directory's {entry} is {found:?}, and this node's is {expected:?}: it belongs to another node",
+                    "{}: this data directory's {entry} is {found:?}, and this node's is {expected:?}: it belongs to another node. Put this node's own directory there, or start a new one with an empty directory",
                     path.display()
                 )
             }

@@ -1,10 +1,12 @@
 //! Keyspaces at run time: what is known of one, how its sessions are made, how its partition servers are built.
 
 use crate::config::{DurabilityConfig, KeyspaceConfig, NodeConfig};
+use rheostat_clock::DcId;
 use rheostat_core::capabilities::Capabilities;
 use rheostat_core::dial::Level;
 use rheostat_core::glob::MAX_PATTERN_BYTES;
-use rheostat_core::ids::KeyspaceId;
+use rheostat_core::ids::{KeyspaceId, PartitionId, Place, ServerId};
+use rheostat_core::planted::Planted;
 use rheostat_core::protocol::Protocol;
 use rheostat_core::replica::{PartitionServer, ReplicaConfig};
 use rheostat_core::session::{ClusterId, Session};
@@ -121,8 +123,8 @@ impl KeyspaceInfo {
 /// The most replicas that a partition can have in a data center.
 const MAX_REPLICAS: u8 = 9;
 
-/// Whether there is such a protocol with such options and replicas. Errors: the wrong key of the keyspace's table, and the reason.
-pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, String)> {
+/// Whether there is such a protocol with such options and replicas, in a cluster of so many data centers and partitions. Errors: the wrong key of the keyspace's table, and the reason.
+pub(crate) fn check(keyspace: &KeyspaceConfig, data_centers: u8, partitions: u16) -> Result<(), (&'static str, String)> {
     let (protocol, replicas) = (&keyspace.protocol, keyspace.replicas);
     let Some(info) = registry::info(protocol) else {
         return Err(("protocol", format!("there is no protocol {protocol:?}; there are: {}", registry::names().join(", "))));
@@ -146,7 +148,25 @@ pub(crate) fn check(keyspace: &KeyspaceConfig) -> Result<(), (&'static str, Stri
     }
     keyspace.counters.check().map_err(|reason| ("counters", reason))?;
     check_on_violation(keyspace)?;
-    registry::check_options(protocol, &keyspace.options).map_err(|reason| ("options", reason))
+    let server = ServerId::new(DcId(0), PartitionId(0));
+    let place = Place { server, data_centers, partitions, first_partitions: partitions, replicas };
+    registry::visit(protocol, Make { options: &keyspace.options, place })
+        .unwrap_or(Ok(()))
+        .map_err(|reason| ("options", format!("of keyspace {}: {reason}", keyspace.name)))
+}
+
+/// Makes a server of the protocol as a start does, and lets go of it: what options may be depends on the cluster.
+struct Make<'a> {
+    options: &'a toml::Table,
+    place: Place,
+}
+
+impl Visitor for Make<'_> {
+    type Output = Result<(), String>;
+
+    fn visit<P: Protocol>(self) -> Result<(), String> {
+        P::new(self.place, &registry::parse_options::<P>(self.options)?, Planted::NONE).map(drop)
+    }
 }
 
 /// An hour: what nobody could begin for so long is an operator's.

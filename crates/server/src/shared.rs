@@ -478,7 +478,7 @@ impl Shared {
     pub(crate) fn unserved(&self, keyspace: KeyspaceId, partition: PartitionId) -> Failure {
         match self.placement.hosted(keyspace, partition).next() {
             None => Failure::Unreachable(partition),
-            Some(_) => Failure::Storage(format!("the stores of partition {partition} here have failed")),
+            Some(_) => Failure::Storage(self.lives.lost().unwrap_or_else(|| format!("the stores of partition {partition} here have failed"))),
         }
     }
 

@@ -105,8 +105,9 @@ impl CompareReport {
 
 impl Report for CompareReport {
     fn text(&self) -> String {
+        let rounds = if self.rounds == 1 { "round" } else { "rounds" };
         let mut text = format!(
-            "redis-benchmark, {} connections, {}-byte values, {} keys, {} rounds; medians over rounds, spread in brackets\n",
+            "redis-benchmark, {} connections, {}-byte values, {} keys, {} {rounds}; medians over rounds, spread in brackets\n",
             self.connections, self.value_length, self.keys, self.rounds
         );
         for (name, description) in &self.contenders {

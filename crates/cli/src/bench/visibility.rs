@@ -4,6 +4,7 @@ use super::load::seconds;
 use super::{Own, measured, show};
 use crate::Failure;
 use crate::regions::round_trips;
+use crate::signal::Stop;
 use clap::Args;
 use rheostat_bench::Progress;
 use rheostat_bench::target::resp::RespTarget;
@@ -78,11 +79,18 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         seed: arguments.seed,
         ..VisibilityOptions::new(data_centers, one_way_delay_ms, run)
     };
-    let result = visibility::run(&options, &Progress::on_stderr()).await;
+    let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
+    eprintln!("measuring: {} samples of each of {} data centers; 200 of three take about a minute", arguments.samples, names.len());
+    let progress = Progress::on_stderr();
+    // A cluster that was started for this ends in any case, and its folder goes.
+    let result = tokio::select! {
+        result = visibility::run(&options, &progress) => result.map_err(|error| error.to_string()),
+        signal = stop.heard() => Err(format!("ended by {signal}")),
+    };
     if let Some(own) = own {
         own.end().await;
     }
-    let report = result.map_err(|error| error.to_string())?;
+    let report = result?;
     show(&report, json)?;
     // Under a protocol that promises it, an effect was seen before its cause; under another, it is what was to be shown.
     Ok(if report.pairs.iter().all(|pair| pair.violations == 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -12,6 +12,7 @@ use crate::connection::Connection;
 use crate::date::{now_ms, span};
 use crate::output::{self, say};
 use crate::signal::Stop;
+use crate::table::count;
 use clap::{Args, Subcommand};
 use rheostat_backup::Store;
 use rheostat_backup::archive::{Archive, Span, in_words};
@@ -173,7 +174,8 @@ fn list(store: &dyn Store, within: Option<Duration>, json: bool) -> Result<ExitC
                 (None, why) => say!("  {}: in the full backups only ({})", one.name, why.as_deref().unwrap_or("it has no feed")),
             }
         }
-        say!("{} full backups, and {segments} segments of {:.1} MB", archive.bases.len(), archive.bytes as f64 / 1e6);
+        let (bases, segments) = (count(archive.bases.len() as u64, "full backup"), count(segments as u64, "segment"));
+        say!("{bases}, and {segments} of {:.1} MB", archive.bytes as f64 / 1e6);
         if archive.foreign > 0 {
             say!("{} other things are there, which are not looked at", archive.foreign);
         }

@@ -6,7 +6,7 @@ use super::place::{self, Objects};
 use crate::Failure;
 use crate::connection::Connection;
 use crate::output::{self, say};
-use crate::table::Table;
+use crate::table::{Table, count};
 use clap::{Args, Subcommand};
 use rheostat_backup::archive::{in_words, read_settings};
 use rheostat_backup::{Cut, FORMAT, KeyspaceEntry, KeyspaceFile, Manifest, Report, Since, Store, Unfinished, follows, read_manifest, verify};
@@ -82,7 +82,10 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
             keyspaces = last.keyspaces.iter().map(|one| one.name.clone()).collect();
         }
         if let Some(one) = last.keyspaces.iter().find(|one| one.cut == Cut::Applied) {
-            return Err(format!("--since: keyspace {} was read key by key, not as of one time; --keyspace names others", one.name));
+            return Err(format!(
+                "--since: keyspace {} was read key by key, not as of one time, so nothing can follow that backup; take a full one of other keyspaces (--keyspace), and then what follows it",
+                one.name
+            ));
         }
     }
     let since = last.as_ref().map(|(last, _)| last.as_of.at());
@@ -214,7 +217,7 @@ impl Progress {
     }
 
     fn line(&self, keys: u64, bytes: u64) {
-        eprintln!("  {}: {keys} keys, {:.1} MB, {:.1} s", self.name, bytes as f64 / 1e6, self.began.elapsed().as_secs_f64());
+        eprintln!("  {}: {}, {:.1} MB, {:.1} s", self.name, count(keys, "key"), bytes as f64 / 1e6, self.began.elapsed().as_secs_f64());
     }
 }
 

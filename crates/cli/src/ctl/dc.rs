@@ -15,6 +15,7 @@ use crate::output::{self, say};
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use rheostat_client::{Client, v1};
+use rheostat_server::config::Limits;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -514,7 +515,23 @@ fn tell_place(name: &str, generation: u32, json: bool, new: &[Node], found: &[Re
     if found.iter().any(|found| *found != Ok(generation)) {
         say!("Start each of them with an empty data directory and generation = {generation} in its configuration.");
     }
+    if let Some(ago_ms) = given_up_ms_ago(name, others).filter(|ago_ms| *ago_ms < Limits::default().max_ahead_ms) {
+        say!(
+            "It was given up {} ago; another one can have its place when limits.max_ahead_ms has passed since then ({} if it is not set).",
+            span(ago_ms),
+            span(Limits::default().max_ahead_ms)
+        );
+    }
     say!("Nothing was changed. rheostat ctl dc add {name} --yes lets it in when all of them wait.");
+}
+
+/// How long ago it was first said that nobody is in `name` any more, by the clocks of those that say so. A place that was kept free was never given up.
+fn given_up_ms_ago(name: &str, others: &[v1::StatusResponse]) -> Option<u64> {
+    let of = |status: &v1::StatusResponse| {
+        let lost = status.lost.iter().find(|lost| lost.data_center == name && !lost.reserved)?;
+        Some(status.physical_ms.saturating_sub(lost.since_ms))
+    };
+    others.iter().filter_map(of).min()
 }
 
 /// Tells every node that a data center has the place of `name`.
@@ -662,6 +679,19 @@ fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, statuses: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_that_was_given_up_is_told_from_one_that_was_kept_free() {
+        let status = |reserved| v1::StatusResponse {
+            physical_ms: 70_000,
+            lost: vec![v1::LostDataCenter { data_center: "eu".into(), since_ms: 58_000, reserved, ..Default::default() }],
+            ..Default::default()
+        };
+        assert_eq!(given_up_ms_ago("eu", &[status(true)]), None);
+        assert_eq!(given_up_ms_ago("us", &[status(false)]), None);
+        let later = v1::StatusResponse { physical_ms: 71_000, ..status(false) };
+        assert_eq!(given_up_ms_ago("eu", &[later, status(false)]), Some(12_000));
+    }
 
     #[test]
     fn a_stream_ends_where_all_have_the_same_on_disk() {

@@ -4,7 +4,7 @@ use super::is_group;
 use crate::connection::Node;
 use rheostat_client::{Error, v1};
 use rheostat_server::spreading::{self, LedGroup};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries that a server may lack of what its leader has applied to be asked to lead.
 const NEAR: f64 = 64.0;
@@ -64,7 +64,11 @@ pub(super) fn groups(topology: &v1::TopologyResponse, answers: &Answers) -> BTre
         let everywhere = keyspace.span() == v1::Span::Everywhere && topology.data_centers.len() > 1;
         keyspace.replicas > 1 || is_group(keyspace) && everywhere
     };
-    let together = |name: &str| topology.keyspaces.iter().find(|keyspace| keyspace.name == name).filter(several);
+    // A protocol that elects nobody (`staged`) says so by not speaking of a leader.
+    let speaks = |replica: &&v1::Replica| gauge(replica, "leader").is_some();
+    let elects: BTreeSet<&str> =
+        answers.iter().flatten().flat_map(|status| &status.replicas).filter(speaks).map(|replica| replica.keyspace.as_str()).collect();
+    let together = |name: &str| topology.keyspaces.iter().find(|keyspace| keyspace.name == name && elects.contains(name)).filter(several);
     let mut groups: BTreeMap<Place, Group> = BTreeMap::new();
     let mut applied: BTreeMap<(Place, usize), f64> = BTreeMap::new();
     for (node, status) in answers.iter().enumerate().filter_map(|(node, answer)| Some((node, answer.as_ref().ok()?))) {
@@ -182,6 +186,17 @@ pub(super) mod tests {
         let groups = groups(&topology("a"), &answers);
         assert_eq!(to(&empty(&groups, &nodes, 0).unwrap()), [(0, 0, 2), (1, 0, 1), (2, 0, 2)]);
         assert_eq!(empty(&groups, &nodes, 2).unwrap(), [], "what leads nothing is empty");
+    }
+
+    #[test]
+    fn who_speaks_of_no_leader_elects_none() {
+        let (_, mut answers) = cluster(&[&[0, 1, 2, 3], &[], &[]]);
+        // One that has failed says nothing.
+        answers[1].as_mut().unwrap().replicas[0].gauges.clear();
+        let members: Vec<usize> = groups(&topology("a"), &answers).values().map(|group| group.members.len()).collect();
+        assert_eq!(members, [3, 3, 3, 3]);
+        answers.iter_mut().flatten().flat_map(|status| &mut status.replicas).for_each(|replica| replica.gauges.clear());
+        assert!(groups(&topology("a"), &answers).is_empty(), "`staged` has servers that decide together, and none leads");
     }
 
     #[test]

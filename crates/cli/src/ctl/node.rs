@@ -140,7 +140,7 @@ async fn drain(json: bool, topology: &v1::TopologyResponse, nodes: &[Node], (nam
         if led.is_empty() && leaderless.is_empty() || Instant::now() >= until {
             break (led, leaderless);
         }
-        if !json && led.len() < told {
+        if !json && !led.is_empty() && led.len() < told {
             told = led.len();
             say!("{told} left");
         }

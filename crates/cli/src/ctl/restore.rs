@@ -47,7 +47,7 @@ pub struct Arguments {
     /// Where the backup is, a folder or s3://BUCKET/PREFIX; several: a full backup, then the incremental ones that follow it; or an archive
     #[arg(value_name = "PLACE", required = true)]
     places: Vec<String>,
-    /// Of an archive: the moment to put back, as milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -30s
+    /// Of an archive: the moment to put back, as milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -30s (ms, s or m)
     #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
     to: Option<Moment>,
     /// Only this keyspace of the backup, into the one of the same name or, as A=B, into B; several times for several

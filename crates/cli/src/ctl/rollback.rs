@@ -5,6 +5,7 @@ use super::{key_json, one_of_each};
 use crate::connection::Node;
 use crate::date;
 use crate::output::{self, say};
+use crate::table::count;
 use bytes::Bytes;
 use clap::{ArgGroup, Args};
 use rheostat_client::rollback::{Difference, Report, Rollback};
@@ -13,6 +14,7 @@ use rheostat_core::Timestamp;
 use rheostat_core::failure::Failure;
 use rheostat_core::moment::Moment;
 use rheostat_core::version::VersionId;
+use rheostat_protocols::registry;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,7 +32,7 @@ docs/rollback.md says what is promised. Rolling back again is safe.";
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("when").required(true).args(["to", "before"]))]
 pub struct Arguments {
-    /// The time to go back to: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -30s
+    /// The time to go back to: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -30s (ms, s or m)
     #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true)]
     to: Option<Moment>,
     /// To before this violation, which a monitor has told: its node and number
@@ -89,6 +91,9 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         (None, None) => return Err("a time, or a violation".into()),
     };
     let keyspace = keyspace.unwrap_or_else(|| "0".into());
+    if arguments.depending {
+        knows_what_depends(topology, &keyspace)?;
+    }
     let rollback = Rollback {
         keyspace: keyspace.clone(),
         at,
@@ -105,8 +110,30 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     let only = if arguments.depending { ", only what depends on the versions that the violation names" } else { "" };
     say!("keyspace {keyspace}, keys `{}`: back to {}{only}", arguments.keys, when(at));
     let report = rollback.run(&clients, |phase| say!("  {phase} ...")).await.map_err(|error| error.to_string())?;
+    if let Some(why) = refused_at_once(&report, arguments.dry_run) {
+        return Err(why);
+    }
     tell(&report, arguments, &topology.data_centers);
     Ok(exit(&report))
+}
+
+/// Errors: the keyspace's protocol does not know what depends on what. Its servers would say so when clients have been stopped.
+fn knows_what_depends(topology: &v1::TopologyResponse, keyspace: &str) -> Result<(), crate::Failure> {
+    let named = |one: &&v1::Keyspace| one.name == keyspace || one.number.to_string() == keyspace;
+    let protocol = topology.keyspaces.iter().find(named).and_then(|one| registry::info(&one.protocol));
+    match protocol.filter(|protocol| !protocol.can.knows_the_past) {
+        Some(protocol) => {
+            Err(format!("protocol {} does not know what depends on what; say which keys are to be rolled back. Nothing was begun", protocol.name))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Why nothing was looked at, in words, if it was refused.
+fn refused_at_once(report: &Report, dry_run: bool) -> Option<crate::Failure> {
+    let Some((_, _, Failure::Refused(why))) = &report.failed else { return None };
+    let clients = if dry_run || report.resumed { "" } else { "; clients write again when the time of this rollback is over" };
+    (report.differences.is_empty() && report.restored == 0).then(|| format!("{why}. Nothing was changed{clients}"))
 }
 
 fn exit(report: &Report) -> ExitCode {
@@ -191,7 +218,8 @@ pub(crate) fn described_report(report: &Report, dry_run: bool, list: usize, name
     }
     let to_write = report.differences.iter().filter(|one| one.is_restored()).count();
     if dry_run {
-        text.push_str(&format!("{to_write} keys would be written back; {lost} versions would be lost. Nothing was changed.\n"));
+        let (keys, versions) = (count(to_write as u64, "key"), count(lost, "version"));
+        text.push_str(&format!("{keys} would be written back; {versions} would be lost. Nothing was changed.\n"));
     } else {
         text.push_str(&format!("{} of {to_write} keys were written back; {lost} versions written since are lost.\n", report.restored));
     }
@@ -207,4 +235,35 @@ pub(crate) fn described_report(report: &Report, dry_run: bool, list: usize, name
         text.push_str(if report.resumed { "Clients write again.\n" } else { "Clients write again when the time of this rollback is over.\n" });
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_core::DcId;
+    use rheostat_core::ids::PartitionId;
+
+    #[test]
+    fn what_is_refused_is_told_alone() {
+        let failed = |failure| Some((DcId(0), PartitionId(1), failure));
+        let refused = Report { failed: failed(Failure::Refused("no history".into())), ..Report::default() };
+        assert_eq!(refused_at_once(&refused, true), Some("no history. Nothing was changed".into()));
+        let stopped = refused_at_once(&refused, false).unwrap();
+        assert!(stopped.ends_with("; clients write again when the time of this rollback is over"), "{stopped}");
+        let begun = Report { restored: 1, ..refused };
+        assert_eq!(refused_at_once(&begun, false), None);
+        let late = Report { failed: failed(Failure::Timeout("eu".into())), ..Report::default() };
+        assert_eq!((refused_at_once(&late, true), refused_at_once(&Report::default(), true)), (None, None));
+    }
+
+    #[test]
+    fn who_does_not_know_what_depends_on_what_is_not_stopped() {
+        let keyspace =
+            |number, protocol: &str| v1::Keyspace { number, name: format!("of {protocol}"), protocol: protocol.into(), ..v1::Keyspace::default() };
+        let keyspaces = vec![keyspace(0, "causal"), keyspace(1, "eventual"), keyspace(2, "of another release")];
+        let topology = v1::TopologyResponse { keyspaces, ..v1::TopologyResponse::default() };
+        for (keyspace, knows) in [("0", true), ("of causal", true), ("1", false), ("of eventual", false), ("2", true), ("3", true)] {
+            assert_eq!(knows_what_depends(&topology, keyspace).is_ok(), knows, "{keyspace}");
+        }
+    }
 }

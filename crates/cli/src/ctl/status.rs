@@ -8,7 +8,7 @@ use crate::output::{self, say};
 use crate::paint::Paint;
 use crate::table::{Table, bytes};
 use clap::Args;
-use rheostat_client::v1;
+use rheostat_client::{Error, v1};
 use rheostat_proto::glance::{Absence, Answer, Complaint, Place, complaints, nobody_there, places, visible_behind_ms, without_lost};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,6 +24,9 @@ pub struct Arguments {
 
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let answers = status_of_all(nodes).await;
+    if let Some(error) = refused_by_all(&answers) {
+        return Err(plain(error));
+    }
     let answers: Vec<Answer> = answers.into_iter().map(|answer| answer.map_err(|error| plain(&error))).collect();
     let absent = nobody_there(&answers);
     let (infos, answers, lost) = without_lost(nodes.iter().map(|node| &node.info).collect(), answers);
@@ -48,15 +51,26 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     Ok(if complaints.iter().any(|complaint| complaint.grave) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// What a node has answered that does not say how it is, if none does: this user may not ask, and that no node answers would not be true.
+fn refused_by_all(answers: &[Result<v1::StatusResponse, Error>]) -> Option<&Error> {
+    let refused = |answer: &Result<v1::StatusResponse, Error>| matches!(answer, Err(Error::Refused(_) | Error::Unauthenticated(_)));
+    let first = answers.iter().find(|answer| refused(answer))?;
+    if answers.iter().any(Result::is_ok) { None } else { first.as_ref().err() }
+}
+
 /// Whether something is wrong, and what to do about it: a line each.
 pub(super) fn headline(cluster: &str, complaints: &[Complaint], paint: Paint) -> String {
     let mut out = format!("cluster {cluster}: ");
-    let is_grave = complaints.iter().any(|complaint| complaint.grave);
     let tone = |text: &str, grave: bool| if grave { paint.grave(text) } else { paint.mild(text) };
-    out += &match complaints.len() {
-        0 => paint.good("all is well"),
-        1 => tone("something is wrong", is_grave),
-        count => tone(&format!("{count} things are wrong"), is_grave),
+    // The exit code says the same: what is mild keeps nobody from being served, and may be on purpose.
+    let wrong = complaints.iter().filter(|complaint| complaint.grave).count();
+    out += &match (wrong, complaints.len() - wrong) {
+        (0, 0) => paint.good("all is well"),
+        (0, 1) => tone("everybody is served, something to look at", false),
+        (0, mild) => tone(&format!("everybody is served, {mild} things to look at"), false),
+        (1, 0) => tone("something is wrong", true),
+        (wrong, 0) => tone(&format!("{wrong} things are wrong"), true),
+        (wrong, mild) => tone(&format!("{wrong} wrong, {mild} more to look at"), true),
     };
     out.push('\n');
     for complaint in complaints {
@@ -269,6 +283,13 @@ mod tests {
     }
 
     #[test]
+    fn who_may_not_ask_is_told_so() {
+        let (refused, away) = (|| Err(Error::Refused("this user's role does not allow it".into())), || Err(Error::Unreachable("x".into())));
+        assert!(matches!(refused_by_all(&[away(), refused(), refused()]), Some(Error::Refused(_))));
+        assert!(refused_by_all(&[away(), away()]).is_none() && refused_by_all(&[refused(), Ok(status(0))]).is_none());
+    }
+
+    #[test]
     fn a_cluster_that_is_well_is_four_lines() {
         let answers: Vec<Answer> = (0..3).map(|place| Ok(status(place))).collect();
         let (text, grave) = told(&answers);
@@ -291,7 +312,7 @@ mod tests {
         let (text, grave) = told(&answers);
         assert!(grave);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "cluster shop: 3 things are wrong");
+        assert_eq!(lines[0], "cluster shop: 2 wrong, 1 more to look at");
         assert!(lines[1].starts_with("  node asia-1 of asia does not answer: ") && lines[1].contains("connection refused; look"), "{text}");
         assert!(lines[2].starts_with("  node us-1 of us knows no leader in keyspace default, partition 0; a majority"), "{text}");
         assert_eq!(lines[3], "  the link between us and eu is cut on purpose; rheostat ctl resume-link us eu lets it go on");
@@ -323,7 +344,7 @@ mod tests {
         }
         let (text, _) = told(&answers);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "cluster shop: something is wrong");
+        assert_eq!(lines[0], "cluster shop: everybody is served, something to look at");
         assert!(lines[1].starts_with("  node eu-1 is not connected with 2 others, asia-1, us-1: refused; each must"), "{text}");
     }
 
@@ -364,7 +385,7 @@ mod tests {
         let (text, grave) = told(&answers);
         assert!(!grave);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "cluster shop: 3 things are wrong");
+        assert_eq!(lines[0], "cluster shop: everybody is served, 3 things to look at");
         assert!(lines[1].starts_with("  nodes eu-1 and us-1 are not connected: refused; "), "{text}");
         assert!(lines[2].starts_with("  the clocks of asia-1 and eu-1 are 1.0 s apart; "), "{text}");
         assert!(lines[3].starts_with("  eu does not show everything that us wrote until 10 s ago; "), "{text}");

@@ -108,7 +108,7 @@ async fn a_cluster_is_backed_up_while_it_is_written_to_and_restored_into_another
     session.put("key3000", "new").await.unwrap();
     session.counter("stock").add(-1).await.unwrap();
     let out = ctl(&from[0], &["backup", &tuesday, "--since", &monday]).output().unwrap();
-    says(&out, 1, &["keyspace agreed was read key by key", "--keyspace names others"]);
+    says(&out, 1, &["keyspace agreed was read key by key", "take a full one of other keyspaces (--keyspace)"]);
     let (full, next) = (path("full"), path("next"));
     says(
         &ctl(&from[0], &["backup", &full, "--keyspace", "0", "-k", "spare", "--from", "eu"]).output().unwrap(),

@@ -354,6 +354,12 @@ async fn taken_out(at: &str, log: impl Fn() -> String, (a, b, c): (&Client, &Cli
         }
     }
     until("c is told that it is out", async || log().contains("an operator has taken")).await;
+    for keyspace in KEYSPACES {
+        until("c says so itself", async || {
+            c.session(keyspace).put("too late", "1").await.is_err_and(|error| error.to_string().contains("an operator has taken"))
+        })
+        .await;
+    }
     let state = || {
         json(at, &["dc", "list"]).as_array().and_then(|rows| rows.iter().find(|row| row["data_center"] == "c")?["state"].as_str().map(String::from))
     };

@@ -204,6 +204,7 @@ fn service_level_of(config: &NodeConfig, index: usize) -> Result<(), ConfigError
 fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
     check(!config.keyspaces.is_empty(), "keyspace", || "there is none; at least one [[keyspace]] with name and protocol is needed".into())?;
     check(config.keyspaces.len() <= 256, "keyspace", || "there are more than 256".into())?;
+    let data_centers = config.data_center_names().len() as u8;
     for (index, keyspace) in config.keyspaces.iter().enumerate() {
         let key = |field: &str| format!("keyspace[{index}].{field}");
         check_name(&keyspace.name, key("name"))?;
@@ -211,7 +212,7 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
         check(!all_digits, key("name"), || format!("{:?} is a number, and SELECT takes numbers for positions", keyspace.name))?;
         let twice = config.keyspaces[..index].iter().any(|other| other.name == keyspace.name);
         check(!twice, key("name"), || format!("{} is there twice", keyspace.name))?;
-        crate::keyspace::check(keyspace).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;
+        crate::keyspace::check(keyspace, data_centers, config.partitions).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;
         let alone = keyspace.replicas == 1 || crate::keyspace::can(keyspace).agrees();
         check(alone || config.data_dir.is_some(), key("replicas"), || {
             format!("without data_dir, what a majority of {} servers has can be lost by a restart: it must be 1", keyspace.replicas)

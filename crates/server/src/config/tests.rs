@@ -67,6 +67,22 @@ fn an_error_names_the_line_and_the_reason() {
 }
 
 #[test]
+fn options_are_checked_against_the_size_of_the_cluster() {
+    let three =
+        "data_center = \"east\"\ndata_centers = [\"east\", \"west\", \"eu\"]\nreserved_data_centers = [\"west\", \"eu\"]\ndata_dir = \"data\"\n";
+    let text = |options: &str| {
+        let small = small_of("quorum").replace("data_center = \"east\"\n", three);
+        small.replace("protocol =", &format!("options = {{ {options} }}\nprotocol ="))
+    };
+    assert!(NodeConfig::from_toml(&text("reads = 3")).is_ok());
+    let error = NodeConfig::from_toml(&text("reads = 9")).unwrap_err();
+    assert_eq!((error.key(), error.line()), (Some("keyspace[0].options"), Some(14)), "{error}");
+    assert!(error.to_string().contains("of keyspace default: reads = 9: a partition has 3 replicas"), "{error}");
+    let error = NodeConfig::from_toml(&text("round_ms = 0")).unwrap_err().to_string();
+    assert!(error.contains("round_ms = 0: must be 1 to 60000"), "{error}");
+}
+
+#[test]
 fn a_wrong_protocol_is_told_with_those_there_are() {
     let name = rheostat_protocols::registry::names()[0];
     let (line, text) = error(&format!("protocol = \"{name}\""), "protocol = \"casual\"");

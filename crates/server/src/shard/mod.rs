@@ -251,8 +251,12 @@ impl Shard {
         }
         let slot = &mut self.replicas[replica.0 as usize];
         if (self.closed || self.disk_full && slot.on_disk) && operation.writes() {
-            let why = if self.closed { TAKES_NO_WRITES } else { FULL };
-            return Execution::Done { outcome: self.failed(Failure::Busy(why.into())), after: Position(0) };
+            let failure = match self.shared.lives.lost() {
+                // It is out by now.
+                Some(why) if self.closed => Failure::Storage(why),
+                _ => Failure::Busy(if self.closed { TAKES_NO_WRITES } else { FULL }.into()),
+            };
+            return Execution::Done { outcome: self.failed(failure), after: Position(0) };
         }
         // Looked at where it is: an outcome is large.
         let mut execution = slot.server.execute(now, operation, session, &mut self.outbox);

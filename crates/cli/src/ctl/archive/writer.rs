@@ -5,6 +5,7 @@ use super::follow::{self, Event, Why};
 use super::jobs::{self, Cluster, Done, Job};
 use crate::Failure;
 use crate::signal::Stop;
+use crate::table::count;
 use rheostat_backup::archive::{
     ARCHIVE_FORMAT, Archive, End, Followed, Head, Settings, begin, in_words, put_changes, put_counters, put_head, read_head, told_through, vacant,
 };
@@ -438,7 +439,7 @@ impl Writer {
                 self.base_due = Instant::now();
                 // From here on, counters stand on this one.
                 self.keyspaces.iter_mut().for_each(|one| one.counted = Timestamp::ZERO);
-                let text = format!("full backup as of {}: {keys} keys, {:.1} MB", in_words(at), bytes as f64 / 1e6);
+                let text = format!("full backup as of {}: {}, {:.1} MB", in_words(at), count(keys, "key"), bytes as f64 / 1e6);
                 self.events.tell("full_backup", &text, json!({ "at_ms": at.millis(), "keys": keys, "bytes": bytes }));
                 self.retire()
             }
@@ -502,7 +503,8 @@ impl Writer {
         unneeded.remove(&*self.store)?;
         if !unneeded.bases.is_empty() {
             let (bases, segments) = (unneeded.bases.len(), unneeded.segments.len());
-            let text = format!("removed {bases} full backups and {segments} segments from before {}", in_words(oldest));
+            let removed = (count(bases as u64, "full backup"), count(segments as u64, "segment"));
+            let text = format!("removed {} and {} from before {}", removed.0, removed.1, in_words(oldest));
             self.events.tell("removed", &text, json!({ "full_backups": bases, "segments": segments, "before_ms": oldest.millis() }));
         }
         Ok(())
