@@ -94,7 +94,10 @@ fn text_that_is_no_history_is_refused_with_its_line() {
         ("e0 s1 dc0 0..9 get causal x -> -\ne1 s1 dc0 5..6 get causal x -> -", "e1: s1 had another operation under way until 9"),
         ("e0 s1 dc0 0..1 put nonsense x=1 -> ok", "line 2: an operation names its level, for example causal or eventual"),
         ("e0 s1 dc0 0..1 change absent x=1 -> applied", "line 2: an operation names its level, for example causal or eventual"),
-        ("e0 s1 dc0 0..1 change local missing x=1 -> applied", "line 2: `missing` is no condition: always, absent, present, expiring, value:…, version:…"),
+        (
+            "e0 s1 dc0 0..1 change local missing x=1 -> applied",
+            "line 2: `missing` is no condition: always, absent, present, expiring, value:…, version:…",
+        ),
         ("e0 s1 dc0 0..1 change local absent x=1 y=2 -> applied", "line 2: `y=2` is too much: a change writes one key"),
         ("e0 s1 dc0 0..1 change local absent x=1 -> ok", "line 2: a change was `applied` or `unmet`"),
         ("e0 s1 dc0 0..1 change local absent x=1 -> unmet 5.0@0", "line 2: a change was `applied` or `unmet`"),

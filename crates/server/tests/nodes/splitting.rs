@@ -118,10 +118,10 @@ async fn one_data_center_after_the_other_is_split_and_nothing_is_lost() {
 }
 
 /// Starts these nodes, which need each other, with `partitions`.
-async fn start_with(cluster: &mut Cluster, nodes: &[usize], partitions: u16) {
+async fn start_with(cluster: &mut Cluster, nodes: &[usize], (first, partitions): (u16, u16)) {
     for node in nodes {
         cluster.configs[*node].partitions = partitions;
-        cluster.configs[*node].first_partitions = Some(2);
+        cluster.configs[*node].first_partitions = Some(first);
     }
     let started: Vec<_> = nodes.iter().map(|node| (*node, tokio::spawn(Node::start(cluster.configs[*node].clone())))).collect();
     for (node, started) in started {
@@ -170,7 +170,7 @@ async fn servers_that_agree_by_majority_are_split_with_their_logs() {
     for node in [0, 1] {
         cluster.stop(node).await;
     }
-    start_with(&mut cluster, &[0, 1, 2], 4).await;
+    start_with(&mut cluster, &[0, 1, 2], (2, 4)).await;
     assert_eq!(stores(folder.path(), "a2"), ["group", "p0.2", "p1.2", "p2.1", "p3.1"]);
     // `strong` has no majority now; the others go on on both sides.
     for name in GROUPS.into_iter().filter(|name| *name != "strong") {
@@ -185,7 +185,7 @@ async fn servers_that_agree_by_majority_are_split_with_their_logs() {
     for node in [3, 4, 5] {
         cluster.stop(node).await;
     }
-    start_with(&mut cluster, &[3, 4, 5], 4).await;
+    start_with(&mut cluster, &[3, 4, 5], (2, 4)).await;
     cluster.connected().await;
     for (name, token) in GROUPS.into_iter().zip(tokens) {
         for node in 0..6 {
@@ -339,14 +339,14 @@ async fn a_start_that_was_broken_off_is_gone_on_with_and_what_cannot_be_split_st
 async fn a_node_that_missed_the_end_of_a_move_between_others_is_split_and_one_of_the_two_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("causal", "causal")];
-    let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1], vec![]], one_way_ms: 0.0, change };
+    let plan = Plan { data_centers: vec!["a"], partitions: 3, owners: vec![vec![0], vec![1], vec![2]], one_way_ms: 0.0, change };
     let mut cluster = plan.start(Some(folder.path())).await;
     let mut client = select(&cluster, 2, "causal").await;
     for key in 0..KEYS {
         client.ask_until(&format!("SET key:{key} {key}"), Reply::ok()).await;
     }
     cluster.node(1).router().take_seat(KeyspaceId(0), PartitionId(0), "a0".into()).await.unwrap();
-    let are_there = |node: &Node| node.router().seats().iter().all(|seat| seat.node == "a1" && seat.settled);
+    let are_there = |node: &Node| node.router().seats().iter().all(|seat| seat.node != "a0" && seat.settled);
     for node in 0..3 {
         eventually("the seat has moved", async || are_there(cluster.node(node))).await;
     }
@@ -359,7 +359,7 @@ async fn a_node_that_missed_the_end_of_a_move_between_others_is_split_and_one_of
         );
         std::fs::write(folder.path().join(node).join(".seats"), text).unwrap();
     };
-    let with = |config: &NodeConfig| NodeConfig { partitions: 4, first_partitions: Some(2), ..config.clone() };
+    let with = |config: &NodeConfig| NodeConfig { partitions: 6, first_partitions: Some(3), ..config.clone() };
     // Where it comes to.
     said("a1", false);
     let why = refused(&with(&cluster.configs[1])).await;
@@ -373,7 +373,7 @@ async fn a_node_that_missed_the_end_of_a_move_between_others_is_split_and_one_of
     assert!(why.contains("on its way to a1"), "{why}");
     std::fs::remove_dir(&store).unwrap();
     said("a2", false);
-    start_with(&mut cluster, &[0, 1, 2], 4).await;
+    start_with(&mut cluster, &[0, 1, 2], (3, 6)).await;
     cluster.connected().await;
     for node in [0, 2] {
         eventually("it is told what it missed", async || are_there(cluster.node(node))).await;
