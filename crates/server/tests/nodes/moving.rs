@@ -469,6 +469,8 @@ async fn a_member_that_was_replaced_while_it_was_away_does_not_have_its_seat_by_
         let seat = seat_of(cluster, node, replica);
         (seat.node == format!("a{node}"), seat.settled)
     };
+    // With nothing on its disk it would come as a new member.
+    select(&cluster, old, "group").await.ask_until("GET key", Reply::bulk("7")).await;
     cluster.stop(old).await;
     take(&cluster, new, &from).await.unwrap();
     eventually("the new member counts", async || is_at(&cluster, new) == (true, true)).await;
