@@ -93,7 +93,7 @@ pub(super) struct Sweep {
 }
 
 impl Counting {
-    /// Rows stay for ever where one group decides: there are none.
+    /// Whether rows of this data center can be here: where one group decides for all there are none.
     fn sweeps(&self) -> bool {
         self.setup.members != Reach::Everywhere && self.circle.members.contains(&self.circle.here)
     }
