@@ -39,11 +39,12 @@ pub struct Told {
 /// # Errors
 /// The first test that was no one step, in words.
 pub fn check(history: &History, tests: &[TestWrite], seen: &BTreeSet<UniqueValue>, alone: bool) -> Result<(), String> {
-    let mut written: BTreeMap<KeyId, BTreeMap<VersionId, u64>> = BTreeMap::new();
+    // Per key and version, when it was acknowledged, and whether it deletes.
+    let mut written: BTreeMap<KeyId, BTreeMap<VersionId, (u64, bool)>> = BTreeMap::new();
     for event in &history.events {
         if let Some(Some(version)) = event.acknowledged() {
             for item in event.items() {
-                written.entry(item.key).or_default().insert(version, event.completed_us.unwrap_or(u64::MAX));
+                written.entry(item.key).or_default().insert(version, (event.completed_us.unwrap_or(u64::MAX), item.value.is_none()));
             }
         }
     }
@@ -67,8 +68,9 @@ pub fn check(history: &History, tests: &[TestWrite], seen: &BTreeSet<UniqueValue
         let Some(version) = version else { continue };
         let counts = |dc: DcId| !alone || dc == version.origin;
         let on_test = written.get(test).unwrap_or(&none);
-        // What stands between what was read and what was written.
-        let between = on_test.keys().find(|id| counts(id.origin) && **id < *version && before.version.is_none_or(|before| before < **id));
+        // What stands between what was read and what was written. Where nothing was there, there is nothing after another deletion either.
+        let mut between = on_test.iter().filter(|(id, _)| counts(id.origin) && **id < *version && before.version.is_none_or(|before| before < **id));
+        let between = between.find(|(_, (_, deletes))| before.value.is_some() || !deletes).map(|(id, _)| id);
         let deleted = before.value.is_none() && before.version.is_none();
         if let Some(between) = between.filter(|_| !deleted) {
             return Err(format!(
@@ -77,7 +79,7 @@ pub fn check(history: &History, tests: &[TestWrite], seen: &BTreeSet<UniqueValue
             ));
         }
         let before = |completed_us: u64| begun_us.is_some_and(|begun_us| completed_us < begun_us);
-        let late = on_test.iter().find(|(id, completed_us)| counts(id.origin) && **id > *version && before(**completed_us));
+        let late = on_test.iter().find(|(id, (completed_us, _))| counts(id.origin) && **id > *version && before(*completed_us));
         if let Some((late, _)) = late {
             return Err(format!("a test of {name} wrote version {version}, and version {late} of {name} was acknowledged before it began\n"));
         }
@@ -99,11 +101,16 @@ mod tests {
 
     /// Key a was written at 10 and 20 ms.
     fn history() -> History {
+        history_of(&[(10, false), (20, false)])
+    }
+
+    /// Key a was written at these times, or deleted.
+    fn history_of(writes: &[(u64, bool)]) -> History {
         let mut builder = HistoryBuilder::new(1);
         builder.key(b"a");
-        for ms in [10, 20] {
-            let value = builder.fresh_value();
-            let action = Action::Put { items: vec![WriteItem { key: KeyId(0), value: Some(value) }], level: Level::Strong };
+        for &(ms, deletes) in writes {
+            let value = (!deletes).then(|| builder.fresh_value());
+            let action = Action::Put { items: vec![WriteItem { key: KeyId(0), value }], level: Level::Strong };
             let event = builder.begin(SessionId(ms), DcId(0), ms * 1000, action).unwrap();
             builder.end(event, ms * 1000 + 500, Outcome::Written(Some(version(ms)))).unwrap();
         }
@@ -141,5 +148,19 @@ mod tests {
             let why = of(wrong, seen).unwrap_err();
             assert!(why.contains(says), "{why}");
         }
+    }
+
+    #[test]
+    fn where_nothing_was_found_another_deletion_is_between() {
+        let found = Observation { version: Some(version(10)), value: None };
+        let told = Told { equal: true, before: found, version: Some(version(30)) };
+        let test = TestWrite { expected: None, otherwise: None, begun_us: Some(5_000), told: Some(told), ..test(10, 30, true) };
+        let of = |writes: &[(u64, bool)]| check(&history_of(writes), std::slice::from_ref(&test), &BTreeSet::new(), false);
+        assert_eq!(of(&[(10, true), (20, true)]), Ok(()));
+        for writes in [&[(10, true), (20, false)][..], &[(10, true), (20, false), (25, true)]] {
+            assert!(of(writes).unwrap_err().contains("is between"), "{writes:?}");
+        }
+        let found_value = TestWrite { expected: Some(UniqueValue(20)), ..super::tests::test(10, 30, false) };
+        assert!(check(&history_of(&[(10, false), (20, true)]), &[found_value], &BTreeSet::new(), false).unwrap_err().contains("is between"));
     }
 }

@@ -44,6 +44,8 @@ pub struct Ahead<M, S> {
     fresh_bytes: usize,
     /// What was collected when this replica led, and may not have been decided: the others are told when it leads again.
     untold: Vec<(Key, Trim)>,
+    /// Where collections stand in the log that may have been made here before something of their key was in the store that the others have by then: they let go of that as well.
+    early: VecDeque<Position>,
     /// Keys whose chains have grown since they were looked at for collection.
     grown: VecDeque<Key>,
 }
@@ -81,6 +83,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
             fresh: VecDeque::new(),
             fresh_bytes: 0,
             untold: Vec::new(),
+            early: VecDeque::new(),
             grown: VecDeque::new(),
         })
     }
@@ -123,7 +126,9 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
         self.newest_own = self.base.newest_own();
         self.base.remember_collected(true);
         for (key, trim) in std::mem::take(&mut self.untold) {
-            self.push(Record::Trim(key, trim));
+            // Others may have written to the key since.
+            let at = self.push(Record::Trim(key, trim));
+            self.early.push_back(at);
         }
     }
 
@@ -146,6 +151,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
         }
         self.front.clear();
         self.fresh_bytes = 0;
+        self.early.clear();
         self.grown.clear();
         Ok(())
     }
@@ -185,10 +191,17 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     /// # Errors
     /// The disk's. Nothing may be appended after an error.
     pub fn decide(&mut self, records: Vec<Record<M>>, end: Position) -> io::Result<()> {
-        for record in records {
+        let first = end.0 + 1 - records.len() as u64;
+        for (at, record) in (first..).zip(records) {
             match record {
-                // Done when they were told of.
-                Record::Trim(..) | Record::Release(_) => {}
+                // Done when it was told of, but for what has come into the store since.
+                Record::Trim(key, trim) => {
+                    if self.early.pop_front_if(|early| early.0 == at).is_some() {
+                        self.base.trim(&key, &trim)?;
+                    }
+                }
+                // Done when it was told of.
+                Record::Release(_) => {}
                 Record::Own(ref update) | Record::Other(ref update) => {
                     self.append_decided(update, matches!(record, Record::Own(_)))?;
                     for item in &update.items {
@@ -266,7 +279,11 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
 
     fn tell_collected(&mut self) {
         for (key, trim) in self.base.take_collected() {
-            self.push(Record::Trim(key, trim));
+            let early = !self.front.get(&key).is_empty();
+            let at = self.push(Record::Trim(key, trim));
+            if early {
+                self.early.push_back(at);
+            }
         }
     }
 
@@ -494,8 +511,28 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
 mod tests {
     use super::*;
     use rheostat_clock::TimestampVector;
+    use rheostat_core::store::History;
     use rheostat_core::version::{Item, Value};
     use rheostat_storage::MemoryStore;
+
+    type Replica = Ahead<(), MemoryStore<()>>;
+
+    /// Whatever is replaced goes.
+    struct Replaced;
+
+    impl Cut<()> for Replaced {
+        fn settled(&self, _: &Version<()>) -> bool {
+            true
+        }
+
+        fn complete(&self, _: Timestamp) -> bool {
+            false
+        }
+
+        fn history(&self) -> History {
+            History { floor_ms: u64::MAX, ..<KeepAll as Cut<()>>::history(&KeepAll) }
+        }
+    }
 
     fn update(ms: u64, origin: u8) -> Update<()> {
         let item = Item { key: Key::from(&b"k"[..]), value: Some(Value::from(&b"v"[..])), expires_ms: 0 };
@@ -525,6 +562,61 @@ mod tests {
         let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
         ahead.apply(Record::State(vec![1])).unwrap();
         assert_eq!(ahead.state_for_pages().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// What `leader` has written is decided, and `other` applies it.
+    fn agree(leader: &mut Replica, other: &mut Replica) {
+        while let Some((records, _, end)) = leader.take_fresh() {
+            records.iter().for_each(|record| other.apply(record.clone()).unwrap());
+            leader.decide(records, end).unwrap();
+        }
+    }
+
+    /// Two replicas that have two versions of a key, the later one of 9 ms; the first leads.
+    fn two_versions() -> (Replica, Replica) {
+        let [mut leader, mut other] = [(); 2].map(|()| Replica::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap());
+        leader.lead(Position(0));
+        for ms in [5, 9] {
+            leader.append(&update(ms, 1), false, &KeepAll).unwrap();
+        }
+        agree(&mut leader, &mut other);
+        (leader, other)
+    }
+
+    fn times(replica: &mut Replica) -> Vec<u64> {
+        replica.chain(b"k").iter().map(|version| version.id.written.millis()).collect()
+    }
+
+    /// A clock that is behind gives a write a time before what has been there. A collection takes the two apart at the leader, which collects before it is decided; the others see the write first.
+    #[test]
+    fn an_older_write_beside_a_collection_ends_alike_at_the_leader_and_at_the_others() {
+        for with_the_write in [true, false] {
+            let (mut leader, mut other) = two_versions();
+            if with_the_write {
+                leader.append(&update(3, 0), true, &Replaced).unwrap();
+            } else {
+                leader.append(&update(3, 0), true, &KeepAll).unwrap();
+                leader.collect_some(9, &Replaced);
+            }
+            assert_eq!(leader.base_mut().chain(b"k").len(), 1, "the replaced version is collected, and the write not decided");
+            agree(&mut leader, &mut other);
+            assert_eq!((times(&mut leader), times(&mut other)), (vec![9], vec![9]), "{with_the_write}");
+        }
+    }
+
+    #[test]
+    fn a_collection_that_is_told_when_it_leads_again_ends_alike_at_the_leader_and_at_the_others() {
+        let (mut leader, mut other) = two_versions();
+        leader.collect(b"k", &Replaced);
+        leader.follow(std::iter::empty()).unwrap();
+        other.lead(Position(0));
+        other.append(&update(3, 0), true, &KeepAll).unwrap();
+        agree(&mut other, &mut leader);
+        other.follow(std::iter::empty()).unwrap();
+        assert_eq!((times(&mut leader), times(&mut other)), (vec![9, 3], vec![9, 5, 3]), "nobody was told");
+        leader.lead(Position(2));
+        agree(&mut leader, &mut other);
+        assert_eq!((times(&mut leader), times(&mut other)), (vec![9], vec![9]));
     }
 
     /// One of an earlier version's leader is passed over; no server writes one.

@@ -363,7 +363,12 @@ impl Counting {
             Found::Free(_) if begin && self.is_being_written(key) => return Err(Stopped::Hidden),
             Found::Free(initial) if begin => (Definition::unbounded(self.begins_over(now, key, &read)?, initial), Some(read.expires_ms)),
             Found::Free(_) => {
-                self.forget(now, key);
+                if read.value.is_some() || self.is_deletion(now, key, &read)? {
+                    self.forget(now, key);
+                } else if !self.is_in_use(key) {
+                    // Another data center may have let it live longer. What is kept here goes later, if it has not (`sweep.rs`).
+                    self.let_go(key);
+                }
                 return Err(Failure::Refused("no such counter".into()).into());
             }
             Found::Other => {
@@ -432,12 +437,8 @@ impl Counting {
             return Ok(read.version.unwrap_or_default());
         }
         // One that was deleted takes what was done to it along. One that has expired leaves it, and must not begin again as itself; its definition may have been collected here and not there.
-        let deleted = match read.version {
-            Some(_) => matches!(self.run(now, Operation::Explain { key: key.clone() })?.0,
-                Outcome::Explained(versions) if versions.iter().find(|version| Some(version.id) == read.version).is_some_and(|version| version.length.is_none())),
-            None => false,
-        };
-        // Where causes may be missing, what others have done may be on its way behind what they did to it; what was done here is not, nor what is older than all that is on its way.
+        let deleted = self.is_deletion(now, key, read)?;
+        // Where causes may be missing, what others have done may be on its way behind what they did to it. What was done here is not, nor is anything that whoever wrote a row can have had then.
         let (causes, here) = ((self.setup.serves)(Level::Causal).is_some(), self.circle.here);
         let come = if causes { TimestampVector::new() } else { self.come(now) };
         let (mut last, mut swept, mut nobody) = (None, None, self.inner.new_session());
@@ -453,13 +454,24 @@ impl Counting {
             match row.value {
                 // A row that went is of none that can come again; another data center's may be of it, and be taken for one of what begins now.
                 None => swept = swept.max(row.version),
-                Some(value) if causes || dc == here || row.version.is_some_and(|version| self.come_from_all(&come, version.written)) => {
+                Some(value)
+                    if causes
+                        || dc == here
+                        || row.version.is_some_and(|version| self.come_from_all(&come, self.ahead_of(version.written.millis()))) =>
+                {
                     last = last.max(Some(State::from_value(&value).map_err(damaged)?.incarnation));
                 }
                 Some(_) => {}
             }
         }
         Ok(last.or(read.version).or(swept).map(after).unwrap_or_default())
+    }
+
+    /// Whether what was `read` at `key` was deleted, and has not only expired by the clock here.
+    pub(super) fn is_deletion(&mut self, now: Now, key: &Key, read: &Read) -> Result<bool, Failure> {
+        let Some(id) = read.version.filter(|_| read.value.is_none()) else { return Ok(false) };
+        let explained = self.run(now, Operation::Explain { key: key.clone() })?.0;
+        Ok(matches!(explained, Outcome::Explained(versions) if versions.iter().any(|version| version.id == id && version.length.is_none())))
     }
 
     /// Errors: something is on its way that was written before what is at `place`, perhaps what belongs to it. A group takes in what is shipped from a snapshot in any order.

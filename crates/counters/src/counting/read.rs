@@ -430,6 +430,7 @@ impl Counting {
         if self.cells.get(key).is_some()
             && let Ok(Some(read)) = self.settled(now, key)
             && !is_counter(&read)
+            && (read.present() == read.version || self.is_deletion(now, key, &read).unwrap_or(false))
         {
             self.forget(now, key);
         }

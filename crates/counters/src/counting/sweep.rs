@@ -5,16 +5,20 @@
 //!
 //! - *Nothing is left of its key here*, no tombstone either: every data center knew by then that it had been deleted or had expired.
 //! - *A data center by whose clock it had not expired may have let it live longer.* What it wrote then has a timestamp that is at most as far ahead of its clock as clocks may be; so everything of that kind has arrived
-//!   when all that others write is stamped so much later than the moment at which nothing was left here. The next walk looks again, and remembers of the first one only which keys it was.
+//!   when all that others write is stamped so much later than the moment at which nothing was left here. The next walk looks again, and remembers of the first one only which rows it was, and of which versions: one
+//!   that was written in between is of a counter that has begun since, and may have been let live longer since.
 
+use super::cell::Cell;
 use super::{Counting, keys};
+use crate::state::Row;
 use rheostat_clock::{DcId, Timestamp, TimestampVector};
+use rheostat_core::answer::Read;
 use rheostat_core::capabilities::Reach;
 use rheostat_core::ids::Now;
 use rheostat_core::replica::QUIET_US;
 use rheostat_core::reserved::Reserved;
 use rheostat_core::slots::{slots_of, walk_hash};
-use rheostat_core::version::Key;
+use rheostat_core::version::{Key, VersionId};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What a step of a walk may take.
@@ -36,10 +40,10 @@ const COLD_STEP: Step = Step { every_us: 1_000_000, keys: 200, slots: 16, reads:
 const REST_US: u64 = 10_000_000;
 const LONG_REST_US: u64 = 3_600_000_000;
 
-/// Keys that a walk remembers.
+/// Rows that a walk remembers.
 const MOST_REMEMBERED: usize = 1 << 20;
 
-/// Keys at which a walk has found nothing, by their hashes: among a million one is taken for another in one of ten million walks.
+/// Rows at whose counters' keys a walk has found nothing, by their hashes: among a million one is taken for another in one of ten million walks.
 #[derive(Default)]
 struct Nothing {
     hashes: Vec<u64>,
@@ -48,21 +52,21 @@ struct Nothing {
 }
 
 impl Nothing {
-    fn note(&mut self, at_ms: u64, key: &[u8]) {
+    fn note(&mut self, at_ms: u64, key: &[u8], row: VersionId) {
         if self.hashes.len() < MOST_REMEMBERED {
-            self.hashes.push(hash(key));
+            self.hashes.push(hash(key, row));
             self.at_ms = self.at_ms.max(at_ms);
         }
     }
 
-    fn has(&self, key: &[u8]) -> bool {
-        self.hashes.binary_search(&hash(key)).is_ok()
+    fn has(&self, key: &[u8], row: VersionId) -> bool {
+        self.hashes.binary_search(&hash(key, row)).is_ok()
     }
 }
 
-fn hash(key: &[u8]) -> u64 {
+fn hash(key: &[u8], row: VersionId) -> u64 {
     let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
+    (key, row).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -143,7 +147,7 @@ impl Counting {
         let look = Look {
             // What is let go of here goes by the clock of this server, or by what a group has agreed on.
             at_ms: now.physical_ms.max(come.get(self.circle.here).millis()),
-            others_past: self.come_from_all(&come, Timestamp::new(self.sweep.before.at_ms.saturating_add(self.setup.max_ahead_ms), 0)),
+            others_past: self.come_from_all(&come, self.ahead_of(self.sweep.before.at_ms)),
         };
         let (mut keys, mut slots, mut reads) = (0, 0, 0);
         while keys < step.keys && slots < step.slots {
@@ -189,11 +193,14 @@ impl Counting {
         if read.version.is_some() {
             return true;
         }
-        if look.others_past && self.sweep.before.has(&of) && self.cells.get(&of).is_none_or(|cell| cell.unwritten.is_none()) {
+        let Ok((Read { value: Some(_), version: Some(row), .. }, _)) = self.newest(now, &Key::from(key)) else { return true };
+        // One that was begun for an update that was refused has nothing to be written.
+        let is_over = |cell: &Cell| cell.unwritten.is_none() || *cell.state.row(self.circle.here) == Row::default();
+        if look.others_past && self.sweep.before.has(key, row) && self.cells.get(&of).is_none_or(is_over) {
             self.forget(now, &of);
             self.numbers.forgotten += 1;
         } else {
-            self.sweep.found.note(look.at_ms, &of);
+            self.sweep.found.note(look.at_ms, key, row);
         }
         true
     }
@@ -218,6 +225,11 @@ impl Counting {
             true => self.inner.status(now).stable.into_iter().enumerate().map(|(dc, at)| (DcId(dc as u8), at)).collect(),
             false => self.inner.reached(),
         }
+    }
+
+    /// Above every timestamp that a server takes whose clock shows `millis`, whoever has made it.
+    pub(super) fn ahead_of(&self, millis: u64) -> Timestamp {
+        Timestamp::new(millis.saturating_add(self.setup.max_ahead_ms).saturating_add(1), 0)
     }
 
     /// Whether everything that other data centers stamp up to `at` has come.

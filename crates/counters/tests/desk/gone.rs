@@ -1,13 +1,14 @@
 //! What is left of counters that have expired, or were deleted.
 
-use crate::support::{Desk, START_MS, add, counted, failure, key, pair, stock};
+use crate::support::{Desk, START_MS, add, counted, counter, failure, key, pair, stock};
 use rheostat_clock::DcId;
-use rheostat_core::counter::Scope;
+use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::dial::Dial;
 use rheostat_core::failure::Failure;
 use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::random::Random;
+use rheostat_core::replica::Execution;
 use rheostat_core::reserved::Reserved;
 use rheostat_counters::{Options, Rebalance};
 
@@ -145,6 +146,84 @@ fn a_data_center_that_is_not_heard_may_let_it_live_longer() {
     }
 }
 
+/// An ask for rights can come when the counter has expired by the clock here, just before what lets it live longer: what was done here is of that counter.
+#[test]
+fn an_ask_that_comes_just_after_the_expiry_takes_nothing_away() {
+    for protocol in ["eventual", "causal"] {
+        let mut desk = Desk::with_replicas(protocol, 3, 1, Options { cache: 16, ..quiet() });
+        desk.pass(3_000);
+        desk.create(stock(30, &[]));
+        for dc in 0..3 {
+            assert_eq!(counted(desk.call(dc, add(-5, Scope::Local))), 25 - 5 * dc as i64, "{protocol}");
+            desk.pass(500);
+        }
+        // What nobody has heard of yet, of a counter that is ready no more, where the clock is ahead.
+        desk.one_way = vec![(0, 1), (0, 2)];
+        assert_eq!(counted(desk.call(0, add(-3, Scope::Local))), 12, "{protocol}");
+        for index in 0..20 {
+            desk.pass(1);
+            let changes = [(key(&format!("m{index}")), 1)].into_iter().collect();
+            desk.call(0, CounterCall::Add { changes, scope: Scope::Local, name: None });
+        }
+        desk.skew_ms = 4_000;
+        expire(&mut desk, 1, 6_000);
+        desk.pass(3_000);
+        assert_eq!((desk.get(0, "n"), desk.get(1, "n").as_deref()), (None, Some("15")), "{protocol}");
+        let mut session = desk.session();
+        let asks = desk.execute(1, &mut session, counter(add(-10, Scope::Global)));
+        let Execution::Waiting(op) = asks else { panic!("{protocol}: the rights are elsewhere") };
+        desk.pass(100);
+        expire(&mut desk, 1, 10_000_000);
+        let taken = if matches!(desk.wait(1, op), Outcome::Counted(..)) { 10 } else { 0 };
+        desk.one_way.clear();
+        desk.pass(5_000);
+        for dc in 0..3 {
+            assert_eq!(desk.look(dc).value, 12 - taken, "{protocol} in {dc}");
+        }
+    }
+}
+
+/// What a walk has found of a counter says nothing of the next one at its key, though that is over at the next walk, too: another data center may have let it live longer, and cannot say so.
+#[test]
+fn a_row_that_was_written_between_two_walks_is_of_another_counter() {
+    let begin = || {
+        let mut desk = three("eventual");
+        desk.call(1, add(10, Scope::Local));
+        desk.pass(500);
+        expire(&mut desk, 1, 1_000);
+        desk.pass(2_000);
+        desk
+    };
+    let mut desk = begin();
+    while rows(&desk, 1) > 0 {
+        assert!(desk.now_ms() < 400_000);
+        desk.pass_in_steps(200, 25);
+    }
+    // When the second walk comes by.
+    let second_ms = desk.now_ms();
+    let mut desk = begin();
+    let upto = |desk: &mut Desk, ms: u64| desk.pass_in_steps(ms.saturating_sub(desk.now_ms()), 25);
+    // The first one has just come by.
+    upto(&mut desk, second_ms - 75_000);
+    assert_eq!((desk.get(1, "n"), rows(&desk, 1)), (None, 1));
+    assert_eq!(counted(desk.call(1, add(5, Scope::Local))), 5);
+    desk.pass(500);
+    let lives_ms = second_ms - 13_500 - desk.now_ms();
+    expire(&mut desk, 1, lives_ms);
+    upto(&mut desk, second_ms - 14_300);
+    desk.set(0, key("other"), b"heard");
+    desk.pass(200);
+    desk.one_way = vec![(0, 1), (0, 2)];
+    expire(&mut desk, 0, 10_000_000);
+    upto(&mut desk, second_ms + 1_000);
+    assert_eq!((desk.get(1, "n"), rows(&desk, 1)), (None, 1));
+    desk.one_way.clear();
+    desk.pass_in_steps(20_000, 5);
+    for dc in 0..3 {
+        assert_eq!(desk.get(dc, "n").as_deref(), Some("5"), "{dc}");
+    }
+}
+
 /// Where causes may be missing, a data center that has not changed a counter begins it anew after its expiry all the same.
 #[test]
 fn who_has_not_changed_a_counter_does_not_go_on_from_its_old_sum() {
@@ -156,8 +235,13 @@ fn who_has_not_changed_a_counter_does_not_go_on_from_its_old_sum() {
         }
         assert_eq!(desk.get(2, "n").as_deref(), Some("20"), "{protocol}");
         expire(&mut desk, 1, 1_000);
-        // Until nothing of the counter itself is left, and its rows are.
-        desk.pass_in_steps(30_000, 5);
+        // Until nothing of the counter itself is left, and its rows are; and all has come that who wrote them can have had, whatever clocks show.
+        for _ in 0..8 {
+            desk.pass_in_steps(9_000, 25);
+            for dc in 0..3 {
+                desk.set(dc, key("other"), b"awake");
+            }
+        }
         assert_eq!((desk.get(2, "n"), rows(&desk, 2)), (None, 2), "{protocol}");
         assert_eq!(counted(desk.call(2, add(1, Scope::Local))), 1, "{protocol}");
         desk.pass(1_000);
@@ -191,6 +275,25 @@ fn what_was_begun_and_refused_keeps_nothing_of_what_is_over() {
     }
 }
 
+/// Nor does it keep the row of the one that is over.
+#[test]
+fn what_was_begun_and_refused_keeps_no_row() {
+    for protocol in ["eventual", "causal"] {
+        let mut desk = three(protocol);
+        desk.set(1, key("m"), b"word");
+        assert_eq!(counted(desk.call(1, add(10, Scope::Local))), 10, "{protocol}");
+        desk.pass(500);
+        expire(&mut desk, 1, 1_000);
+        desk.pass(2_000);
+        assert!(matches!(failure(desk.call(1, pair(1, 1))), Failure::Refused(why) if why.contains("not an integer")), "{protocol}");
+        assert_eq!(rows(&desk, 1), 1, "{protocol}");
+        long(&mut desk, protocol);
+        for dc in 0..3 {
+            assert_eq!(rows(&desk, dc), 0, "{protocol} in {dc}");
+        }
+    }
+}
+
 /// Where causes may be missing, what another data center did to a counter can be here before the counter: what begins here then is that counter.
 #[test]
 fn what_begins_behind_a_row_of_it_is_that_counter() {
@@ -204,6 +307,28 @@ fn what_begins_behind_a_row_of_it_is_that_counter() {
         desk.call(2, add(1, Scope::Local));
         desk.pass(400);
         desk.cut.clear();
+        desk.pass(6_000);
+        for dc in 0..3 {
+            assert_eq!(desk.get(dc, "n").as_deref(), Some("3"), "{protocol} in {dc}");
+        }
+    }
+}
+
+/// As above, where the clock of the data center that began it is ahead: what the other one did to it has a lower timestamp than all that has come of the first one.
+#[test]
+fn what_begins_behind_a_row_with_a_lower_timestamp_is_that_counter() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::with_replicas(protocol, 3, 1, quiet());
+        desk.skew_ms = 1_500;
+        desk.pass(3_000);
+        desk.one_way = vec![(0, 2)];
+        assert_eq!(counted(desk.call(0, add(1, Scope::Local))), 1, "{protocol}");
+        desk.pass(400);
+        assert_eq!(counted(desk.call(1, add(1, Scope::Local))), 2, "{protocol}");
+        desk.pass(400);
+        desk.call(2, add(1, Scope::Local));
+        desk.pass(400);
+        desk.one_way.clear();
         desk.pass(6_000);
         for dc in 0..3 {
             assert_eq!(desk.get(dc, "n").as_deref(), Some("3"), "{protocol} in {dc}");
