@@ -15,6 +15,7 @@ use crate::session::Session;
 use crate::slots;
 use crate::version::Key;
 use rheostat_clock::DcId;
+use std::collections::BTreeMap;
 
 /// One transaction under way.
 #[derive(Debug)]
@@ -68,14 +69,13 @@ impl Scatter {
                 return None;
             }
         }
-        let mut parts: Vec<Part> = Vec::with_capacity(keys.len().min(partitions.into()));
+        let mut places: BTreeMap<PartitionId, Vec<usize>> = BTreeMap::new();
         for (place, key) in keys.iter().enumerate() {
-            let partition = slots::partition_of(key, partitions);
-            match parts.iter_mut().find(|part| part.partition == partition) {
-                Some(part) => part.places.push(place),
-                None => parts.push(Part { partition, places: vec![place], answered: false }),
-            }
+            places.entry(slots::partition_of(key, partitions)).or_default().push(place);
         }
+        let mut parts: Vec<Part> = places.into_iter().map(|(partition, places)| Part { partition, places, answered: false }).collect();
+        // As the keys come.
+        parts.sort_unstable_by_key(|part| part.places[0]);
         let dial = Dial { strategy: Strategy::Predicted, ..dial };
         let reads = vec![Read::default(); keys.len()];
         Some(Scatter { keys: keys.to_vec(), dial, parts, reads, quality: None, failed: None, refused: false })

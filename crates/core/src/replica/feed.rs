@@ -34,6 +34,8 @@ const MOST_AHEAD_MS: u64 = 5_000;
 const SCANNED_KEYS: usize = 2_000;
 const SCANNED_SLOTS: usize = 4_096;
 const LOOKED_AT: usize = 20_000;
+/// Steps of comparing keys with a pattern, some milliseconds of them.
+const MATCHED: usize = 1 << 23;
 /// Conflicts of one key in an answer, and bytes of their values.
 const MOST_CONFLICTS: usize = 100;
 const CONFLICT_BYTES: usize = 1 << 20;
@@ -41,6 +43,8 @@ const CONFLICT_BYTES: usize = 1 << 20;
 /// The versions of the history, in order.
 pub(super) struct Index {
     names: BTreeMap<VersionId, SmallVec<[Key; 1]>>,
+    /// The keys of writes that have many, as far as some were found one by one.
+    known: BTreeMap<VersionId, BTreeSet<Key>>,
     /// How many versions those are.
     count: usize,
     /// Nothing above this is missing, once the index is made: what it has let go was up to here. Where nothing was written, that can be longer ago than the history reaches, so a position does not
@@ -59,6 +63,7 @@ impl Index {
     fn new(now: Now, from: Timestamp, slot: u16) -> Index {
         Index {
             names: BTreeMap::new(),
+            known: BTreeMap::new(),
             count: 0,
             from: Position::after(from).0,
             unmade: Some((slot, 0)),
@@ -72,7 +77,11 @@ impl Index {
             return;
         }
         let keys = self.names.entry(id).or_default();
-        if keys.contains(key) {
+        let is_new = match keys.len() <= FEW_KEYS {
+            true => !keys.contains(key),
+            false => self.known.entry(id).or_insert_with(|| keys.iter().cloned().collect()).insert(key.clone()),
+        };
+        if !is_new {
             return;
         }
         keys.push(key.clone());
@@ -80,13 +89,19 @@ impl Index {
         self.bound(id);
     }
 
+    /// Lets go of the oldest, which `oldest` is.
+    fn let_go(&mut self, oldest: VersionId) {
+        self.from = oldest;
+        self.known.remove(&oldest);
+        self.count -= self.names.remove(&oldest).map_or(0, |keys| keys.len());
+    }
+
     /// Lets the oldest go where there are too many, but not what is being added.
     fn bound(&mut self, added: VersionId) {
         while self.count > self.most
-            && let Some(oldest) = self.names.first_entry().filter(|oldest| *oldest.key() != added)
+            && let Some((&oldest, _)) = self.names.first_key_value().filter(|(oldest, _)| **oldest != added)
         {
-            self.from = *oldest.key();
-            self.count -= oldest.remove().len();
+            self.let_go(oldest);
         }
     }
 
@@ -97,7 +112,14 @@ impl Index {
         }
         let keys = self.names.entry(update.id).or_default();
         let before = keys.len();
-        let mut known: BTreeSet<Key> = keys.iter().cloned().collect();
+        let mut these = BTreeSet::new();
+        let known = match self.known.get_mut(&update.id) {
+            Some(known) => known,
+            None => {
+                these.extend(keys.iter().cloned());
+                &mut these
+            }
+        };
         keys.extend(update.items.iter().map(|item| &item.key).filter(|key| !is_reserved(key) && known.insert((*key).clone())).cloned());
         self.count += keys.len() - before;
         self.bound(update.id);
@@ -105,9 +127,8 @@ impl Index {
 
     /// What was replaced up to `upto` is not kept any more.
     fn forget(&mut self, upto: VersionId) {
-        while let Some(oldest) = self.names.first_entry().filter(|oldest| *oldest.key() <= upto) {
-            self.from = *oldest.key();
-            self.count -= oldest.remove().len();
+        while let Some((&oldest, _)) = self.names.first_key_value().filter(|(oldest, _)| **oldest <= upto) {
+            self.let_go(oldest);
         }
         // Who has not seen all chains does not know what has gone from the others.
         if self.unmade.is_some() {
@@ -201,12 +222,13 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         if index.unmade.is_some() || here <= after {
             return answer(Vec::new(), after, index.unmade.is_some());
         }
-        let (mut names, mut looked, mut through) = (Vec::new(), 0, here);
+        let (mut names, mut looked, mut matched, mut through) = (Vec::new(), 0, 0, here);
         for (id, written) in index.names.range((Bound::Excluded(after), Bound::Included(here))) {
-            if names.len() >= limit.clamp(1, MOST_CHANGES) || looked >= LOOKED_AT {
+            if names.len() >= limit.clamp(1, MOST_CHANGES) || looked >= LOOKED_AT || matched >= MATCHED {
                 break;
             }
             looked += written.len();
+            matched += written.iter().map(|key| key.len() * keys.len()).sum::<usize>();
             names.extend(written.iter().filter(|key| glob::matches(keys, key)).map(|key| (*id, key.clone())));
             through = *id;
         }
