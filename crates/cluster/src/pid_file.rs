@@ -79,6 +79,8 @@ pub fn hold(path: &Path) -> Result<Held, String> {
             Err(TryLockError::Error(error)) => return Err(at(path, error)),
         }
     }
+    // Whoever looks before it has said its own number is not to take that of the process before it for it: another process may have that by now.
+    file.set_len(0).map_err(|error| at(path, error))?;
     Ok(Held { file, path: path.to_owned() })
 }
 
@@ -130,6 +132,18 @@ mod tests {
         assert_eq!(running(&path), Ok(None), "what is left behind is not a process");
         assert!(hold(&path).is_ok());
         drop(inherited);
+    }
+
+    #[test]
+    fn who_begins_is_not_taken_for_the_process_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pid");
+        // A file that a process left behind, whose number may be another's by now.
+        std::fs::write(&path, "4194304 1\n").unwrap();
+        let mut held = hold(&path).unwrap();
+        assert!(running(&path).unwrap_err().contains("does not say by which process"));
+        held.say().unwrap();
+        assert_eq!(running(&path).unwrap().map(|running| running.pid), Some(std::process::id() as i32));
     }
 
     #[test]

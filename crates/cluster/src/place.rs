@@ -154,14 +154,18 @@ impl Place {
             if let Some(status) = child.try_wait().map_err(|error| self.at(error))? {
                 return Err(format!("{}\n{}", self.at(ended(status)), self.last_words(before)));
             }
-            if let Some(running) = self.running()?.filter(|running| u32::try_from(running.pid) == Ok(child.id())) {
+            // On a busy machine it can be a while between its having the file and its saying so.
+            let found = self.running();
+            if let Ok(Some(running)) = found
+                && u32::try_from(running.pid) == Ok(child.id())
+            {
                 return Ok(Started { child, running });
             }
             if Instant::now() > until {
                 // It may have ended meanwhile.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(self.at(format!("the process did not say within {} s that it runs", START.as_secs())));
+                return Err(found.err().unwrap_or_else(|| self.at(format!("the process did not say within {} s that it runs", START.as_secs()))));
             }
             tokio::time::sleep(PAUSE).await;
         }

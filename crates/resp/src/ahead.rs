@@ -1,16 +1,18 @@
 //! A look at what the requests of a pipeline are about, before they are parsed.
 
-/// The second arguments of the requests at the front of a buffer, which is where most commands have their key. It ends at the first request that is not whole or not
+/// The second arguments of the requests at the front of a buffer, which is where most commands have their key. It ends after so many requests, and at the first that is not whole or not
 /// an array of bulks, and judges nothing: that is the parser's.
 #[derive(Clone, Debug)]
 pub struct SecondArguments<'a> {
     rest: &'a [u8],
+    /// Requests that are still to be looked at.
+    left: usize,
 }
 
 impl<'a> SecondArguments<'a> {
-    /// Of the requests in `buffer`, which begins with one.
-    pub fn of(buffer: &'a [u8]) -> SecondArguments<'a> {
-        SecondArguments { rest: buffer }
+    /// Of at most `requests` in `buffer`, which begins with one. Those that have no second argument count: else a look at many of them would go through all that has arrived, each time.
+    pub fn of(buffer: &'a [u8], requests: usize) -> SecondArguments<'a> {
+        SecondArguments { rest: buffer, left: requests }
     }
 }
 
@@ -50,6 +52,7 @@ impl<'a> Iterator for SecondArguments<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         loop {
+            self.left = self.left.checked_sub(1)?;
             let (count, mut rest) = number(self.rest, b'*')?;
             let mut second = None;
             for index in 0..count {
@@ -80,7 +83,7 @@ mod tests {
     }
 
     fn all(buffer: &[u8]) -> Vec<&[u8]> {
-        SecondArguments::of(buffer).collect()
+        SecondArguments::of(buffer, 100).collect()
     }
 
     #[test]
@@ -97,6 +100,15 @@ mod tests {
         }
         assert_eq!(all(&buffer), parsed);
         assert_eq!(parsed.len(), 4);
+    }
+
+    #[test]
+    fn it_ends_after_so_many_requests_whatever_they_are() {
+        let buffer: Vec<u8> = encoded(&[&[b"GET", b"a"], &[b"PING"], &[b"PING"], &[b"GET", b"b"], &[b"PING"]]);
+        let of = |requests| SecondArguments::of(&buffer, requests).collect::<Vec<_>>();
+        let both: [&[u8]; 2] = [b"a", b"b"];
+        let (none, first, both) = (&both[..0], &both[..1], &both[..]);
+        assert_eq!([0, 1, 2, 3, 4, 9].map(of), [none, first, first, first, both, both]);
     }
 
     #[test]

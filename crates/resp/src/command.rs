@@ -16,7 +16,7 @@ pub use connection::{ClientCommand, ClientKind, ClientSelection, Credentials, He
 pub use counters::{Changes, CounterCommand, CreateCounter, HowToAdd, Weights};
 pub use keys::{Scan, Wait};
 pub use one::{Act, One};
-pub use rheo::{Feed, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, Test, View};
+pub use rheo::{Feed, MAX_SERVICE_LEVEL_BYTES, MonitorCommand, NewServiceLevel, Put, ReceiptCommand, RheoCommand, SessionCommand, Test, View};
 pub use server::{AclCommand, SlowLogCommand};
 pub use time::MAX_EXPIRY_MS;
 

@@ -139,7 +139,8 @@ fn any_length_line(bytes: &[u8]) -> Line {
                     Some(_) => Line::Invalid,
                 };
             }
-            b'-' if index == 0 => {
+            // One sign: a line of nothing else would take a frame of the stack for each.
+            b'-' if index == 0 && bytes.get(1) != Some(&b'-') => {
                 return match length_line(&bytes[1..]) {
                     Line::Length(1.., used) => Line::Negative(used + 1),
                     Line::Partial => Line::Partial,
@@ -227,11 +228,11 @@ impl Parser {
         std::mem::take(&mut self.start)
     }
 
-    /// A look at the requests in `buffer` that have not been returned. `None` where the next one is parsed in part: of what arrives in pieces, each
+    /// A look at the next `requests` in `buffer`, of those that have not been returned. `None` where the next one is parsed in part: of what arrives in pieces, each
     /// look would begin at its front again.
     #[inline]
-    pub fn ahead<'a>(&self, buffer: &'a [u8]) -> Option<SecondArguments<'a>> {
-        self.is_between().then(|| SecondArguments::of(buffer.get(self.start..).unwrap_or_default()))
+    pub fn ahead<'a>(&self, buffer: &'a [u8], requests: usize) -> Option<SecondArguments<'a>> {
+        self.is_between().then(|| SecondArguments::of(buffer.get(self.start..).unwrap_or_default(), requests))
     }
 
     /// Gives back the memory that an unusually large request took, if nothing of the next one has been parsed. What the request's
@@ -503,7 +504,7 @@ mod tests {
             for part in stream.chunks(piece) {
                 buffer.extend_from_slice(part);
                 loop {
-                    if let Some(ahead) = parser.ahead(&buffer) {
+                    if let Some(ahead) = parser.ahead(&buffer, 100) {
                         looks += 1;
                         seen.extend(ahead.map(<[u8]>::to_vec));
                     }
@@ -519,14 +520,14 @@ mod tests {
         }
         let mut parser = Parser::new(Limits::default());
         let keys = |ahead: Option<SecondArguments<'_>>| ahead.map(|ahead| ahead.map(<[u8]>::to_vec).collect::<Vec<_>>());
-        assert_eq!(keys(parser.ahead(&stream)).map(|keys| keys.len()), Some(3));
+        assert_eq!(keys(parser.ahead(&stream, 100)).map(|keys| keys.len()), Some(3));
         assert!(parser.next(&stream[..second - 1]).expect("valid").is_some());
-        assert_eq!(keys(parser.ahead(&stream[..second - 1])), Some(Vec::new()));
+        assert_eq!(keys(parser.ahead(&stream[..second - 1], 100)), Some(Vec::new()));
         assert_eq!(parser.next(&stream[..second - 1]), Ok(None));
-        assert_eq!(keys(parser.ahead(&stream)), None);
+        assert_eq!(keys(parser.ahead(&stream, 100)), None);
         assert_eq!(parser.consume(), first);
         assert!(parser.next(&stream[first..]).expect("valid").is_some());
-        assert_eq!(keys(parser.ahead(&stream[first..])), Some(vec![b"third".to_vec()]));
+        assert_eq!(keys(parser.ahead(&stream[first..], 100)), Some(vec![b"third".to_vec()]));
     }
 
     #[test]

@@ -102,6 +102,16 @@ fn what_is_no_request_is_refused() {
 }
 
 #[test]
+fn a_length_of_signs_alone_is_refused_at_its_second_one() {
+    let signs = vec![b'-'; 4 << 20];
+    for (begin, error) in [(b"*".as_slice(), ProtocolError::ArrayLength), (b"*1\r\n$", ProtocolError::BulkLength)] {
+        assert_eq!(receive([begin, b"-"], Limits::unauthenticated()), (Vec::new(), None));
+        assert_eq!(receive([begin, b"-", b"-"], Limits::unauthenticated()), (Vec::new(), Some(error)));
+        assert_eq!(receive([[begin, &signs].concat().as_slice()], Limits::unauthenticated()), (Vec::new(), Some(error)));
+    }
+}
+
+#[test]
 fn requests_before_an_error_are_served_and_the_error_stays() {
     let stream = b"PING\r\n*1\r\n$4\r\nQUIT\r\n*1\r\n!";
     assert_eq!(whole(stream), (requests(&[&[b"PING"], &[b"QUIT"]]), Some(ProtocolError::ExpectedBulk(b'!'))));

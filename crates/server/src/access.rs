@@ -71,6 +71,11 @@ pub(crate) trait Access {
     /// Hands `operation` to `partition` of this data center, wherever it is served.
     fn start(&self, keyspace: KeyspaceId, partition: PartitionId, session: Session, operation: Operation) -> Started;
 
+    /// The same for what is done beside a request: nothing that the request waits for, nor what it is said to wait for.
+    fn beside(&self) -> Self
+    where
+        Self: Sized;
+
     /// Whether `partition` is served in `keyspace` on this very thread.
     fn is_here(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool;
 

@@ -42,6 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection lives: a client that reads its answers slowly does not hold its place for ever.
 const LIFETIME: Duration = Duration::from_secs(300);
 
+/// After so long it takes no more requests: what is under way then is answered to its end.
+const TAKES_REQUESTS: Duration = Duration::from_secs(240);
+
 /// What answers requests over HTTP.
 pub(crate) trait Site: Send + Sync + 'static {
     /// Answers one.
@@ -64,18 +67,27 @@ impl<S: Site> Door for S {
     const MOST: usize = CONNECTIONS;
 
     async fn converse(self: Arc<Self>, stream: Stream, caller: Caller, _place: Place) -> io::Result<()> {
-        let answer = service_fn(move |request: Request<Incoming>| {
-            let site = self.clone();
-            async move { Ok::<_, Infallible>(site.answer(caller, request).await) }
-        });
-        hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
-            .max_buf_size(16 << 10)
-            .serve_connection(TokioIo::new(stream), answer)
-            .await
-            .map_err(io::Error::other)
+        answer_for(TAKES_REQUESTS, self, stream, caller).await
     }
+}
+
+/// Has `site` answer what comes by `stream`; after a while the request that is under way, or the next one, is the last.
+async fn answer_for<S: Site>(a_while: Duration, site: Arc<S>, stream: Stream, caller: Caller) -> io::Result<()> {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(site.answer(caller, request).await) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(16 << 10)
+        .serve_connection(TokioIo::new(stream), answer);
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = &mut connection => return ended.map_err(io::Error::other),
+        () = tokio::time::sleep(a_while) => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await.map_err(io::Error::other)
 }
 
 /// What a node's admin port is answered from.
@@ -217,6 +229,11 @@ async fn answer(router: &Router, address: IpAddr, request: &Request<Incoming>) -
     let Ok(status) = tokio::time::timeout(PATIENCE, router.status()).await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the shards do not answer\n");
     };
+    let (answered, shards) = (status.shards.len(), router.shared().shards.len());
+    if path == "/health" && answered < shards {
+        // A thread that has ended comes back by a restart only.
+        return text(StatusCode::SERVICE_UNAVAILABLE, format!("{answered} of {shards} shards answer\n"));
+    }
     match path {
         "/metrics" => {
             let page = metrics::render(&View { status: &status, topology: router.topology(), keyspaces: router.keyspaces() });
@@ -289,4 +306,80 @@ pub(crate) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Listen, NodeConfig};
+    use crate::node::Node;
+    use crate::probe;
+    use crate::shard::mailbox::Control;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::sync::Notify;
+
+    /// Answers when it is told to.
+    #[derive(Default)]
+    struct Slow {
+        asked: Notify,
+        answers: Notify,
+    }
+
+    impl Site for Slow {
+        async fn answer(self: Arc<Self>, _: Caller, _: Request<Incoming>) -> Response<Full<Bytes>> {
+            self.asked.notify_one();
+            self.answers.notified().await;
+            text(StatusCode::OK, "whole\n")
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_request_of_a_connection_is_answered_to_its_end() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, address) = listener.accept().await.unwrap();
+        let (site, caller) = (Arc::new(Slow::default()), Caller { address: address.ip(), encrypted: false });
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        // It has read the request by then: before the first byte it would end at once.
+        let a_while = Duration::from_secs(1);
+        let served = answer_for(a_while, site.clone(), Stream::Plain(stream), caller);
+        tokio::pin!(served);
+        tokio::select! {
+            ended = &mut served => panic!("nothing was asked: {ended:?}"),
+            () = site.asked.notified() => {}
+        }
+        // This time began later, and so has not ended before the connection's.
+        tokio::select! {
+            biased;
+            ended = &mut served => panic!("it was not answered: {ended:?}"),
+            () = tokio::time::sleep(a_while) => {}
+        }
+        site.answers.notify_one();
+        let mut answer = String::new();
+        let talk = async { tokio::join!(served, client.read_to_string(&mut answer)) };
+        let (ended, read) = tokio::time::timeout(Duration::from_secs(60), talk).await.expect("it ends");
+        assert!(ended.is_ok() && read.is_ok(), "{ended:?} {read:?}");
+        assert!(answer.ends_with("\r\n\r\nwhole\n") && answer.contains("connection: close"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_shard_has_ended_is_not_healthy() {
+        let mut config = NodeConfig::new("admin", "a1", "a");
+        let any = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        config.listen = Listen { admin: any, ..Listen::default() };
+        config.limits.stop_timeout_ms = 2_000;
+        config.keyspaces = vec![toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap()];
+        let node = Node::start(config.clone()).await.unwrap();
+        config.listen = node.addresses().clone();
+        assert_eq!(probe::ask(&config, "/health").await, Ok((200, "ok\n".into())));
+        node.router().shared().shards[0].control(Control::Run(Box::new(|_| panic!("this thread is to end"))));
+        let until = tokio::time::Instant::now() + Duration::from_secs(60);
+        while !probe::ask(&config, "/health").await.is_ok_and(|(status, why)| status == 503 && why.contains("shards answer")) {
+            assert!(tokio::time::Instant::now() < until, "it says that it is well");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        node.shutdown().await;
+    }
 }

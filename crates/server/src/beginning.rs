@@ -43,15 +43,24 @@ impl Beginning {
         over
     }
 
-    /// If this node has just begun and no node that has `partition` is connected: what to wait for. It ends when one is, when the time is over, or when the node stops.
-    pub(crate) fn wait(&self, shared: &Arc<Shared>, keyspace: KeyspaceId, partition: PartitionId) -> Option<impl Future<Output = ()> + Send + use<>> {
+    /// If this node has just begun and no node that has `partition` is connected: what to wait for. It ends when one is, when the time is over, that of an operation which may wait for `within_us` too, or when the
+    /// node stops.
+    pub(crate) fn wait(
+        &self,
+        shared: &Arc<Shared>,
+        keyspace: KeyspaceId,
+        partition: PartitionId,
+        within_us: Option<u32>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
         if self.is_over() || !shared.is_cut_off(keyspace, partition) || self.waiting.load(Ordering::Relaxed) >= MOST {
             return None;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let shared = shared.clone();
+        let by = within_us.map(|us| Instant::now() + Duration::from_micros(us.into()));
         Some(async move {
-            while !shared.beginning.is_over() && !*shared.stopping.borrow() && shared.is_cut_off(keyspace, partition) {
+            let is_over = || shared.beginning.is_over() || by.is_some_and(|by| by <= Instant::now()) || *shared.stopping.borrow();
+            while !is_over() && shared.is_cut_off(keyspace, partition) {
                 tokio::time::sleep(LOOK).await;
             }
             shared.beginning.waiting.fetch_sub(1, Ordering::Relaxed);

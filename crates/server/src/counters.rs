@@ -1,5 +1,6 @@
 //! What the front ends check of calls of counters before they run them.
 
+use crate::load::{beginning, repeated};
 use crate::topology::Topology;
 use rheostat_core::DcId;
 use rheostat_core::ids::PartitionId;
@@ -24,7 +25,7 @@ impl fmt::Display for Unfit {
             Unfit::Apart => {
                 f.write_str("the counters are of different partitions, so they cannot be updated together; keys with the same {hash tag} are of one")
             }
-            Unfit::Twice(key) => write!(f, "the counter {} comes twice", String::from_utf8_lossy(key)),
+            Unfit::Twice(key) => write!(f, "the counter {} comes twice", repeated(&String::from_utf8_lossy(beginning(key)))),
         }
     }
 }
@@ -52,7 +53,7 @@ pub(crate) fn data_center(topology: &Topology, name: &str) -> Result<DcId, Strin
     let numbered = || name.parse::<u8>().ok().map(DcId).filter(|dc| dc.index() < topology.data_centers.len());
     topology.dc_named(name).or_else(numbered).ok_or_else(|| {
         let known: Vec<String> = topology.data_centers.iter().enumerate().map(|(number, name)| format!("{number} {name}")).collect();
-        format!("there is no data center '{name}'; there are: {}", known.join(", "))
+        format!("there is no data center '{}'; there are: {}", repeated(name), known.join(", "))
     })
 }
 
@@ -73,6 +74,8 @@ mod tests {
         let topology = topology();
         assert_eq!(data_center(&topology, "west"), Ok(DcId(1)));
         assert_eq!(data_center(&topology, "0"), Ok(DcId(0)));
+        let long = "ä".repeat(1 << 16);
+        assert!(data_center(&topology, &long).is_err_and(|why| why.contains("'ää") && why.len() < 300), "an error repeats the beginning of a name");
         for wrong in ["2", "", "WEST", "256", "-1"] {
             assert_eq!(data_center(&topology, wrong), Err(format!("there is no data center '{wrong}'; there are: 0 east, 1 west")));
         }
@@ -84,6 +87,8 @@ mod tests {
         let of = |keys: &[&str]| partition(&topology, &keys.iter().map(|key| (Key::from(key.as_bytes()), 1)).collect::<Vec<_>>());
         assert_eq!(of(&["{a}x", "{a}y"]), Ok(topology.partition_of(b"a")));
         assert_eq!(of(&["{a}x", "{a}y", "{a}x"]), Err(Unfit::Twice(Key::from(&b"{a}x"[..]))));
+        let long = ["{a}", &"x".repeat(1 << 16)].concat();
+        assert!(of(&[&long, &long]).is_err_and(|why| why.to_string().starts_with("the counter {a}x") && why.to_string().len() < 300));
         let apart =
             (0..100).map(|number| number.to_string()).find(|key| topology.partition_of(key.as_bytes()) != topology.partition_of(b"a")).unwrap();
         assert_eq!(of(&["a", &apart]), Err(Unfit::Apart));

@@ -13,7 +13,7 @@ use rheostat_storage::OpenError;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,9 @@ const FORMAT: u32 = 1;
 
 /// The file that says whose the directory is.
 pub(crate) const FILE: &str = "cluster";
+
+/// A folder that many file systems are made with.
+const CHECKERS: &str = "lost+found";
 
 /// Why a data directory cannot be used.
 #[derive(Debug)]
@@ -221,6 +224,31 @@ pub(crate) fn text_of(topology: &Topology, stores: impl IntoIterator<Item = Stri
     entries.into_iter().chain(stores).map(|line| line + "\n").collect()
 }
 
+/// A data directory that no other node opens, as long as this lives. Files in it say nothing of that: it can be new, and its keyspaces in memory only.
+pub(crate) struct Held(Option<File>);
+
+/// Closing the directory is not enough: a process that is being started has it open too, until its program begins.
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.as_ref().map(File::unlock);
+    }
+}
+
+/// Holds `dir`, which is made if it is not there. Errors: another node has it, or the disk's.
+pub(crate) fn hold(dir: &Path) -> Result<Held, FolderError> {
+    let io = |error| FolderError::Io(dir.to_owned(), error);
+    std::fs::create_dir_all(dir).map_err(io)?;
+    let folder = File::open(dir).map_err(io)?;
+    match folder.try_lock() {
+        Ok(()) => Ok(Held(Some(folder))),
+        Err(TryLockError::WouldBlock) => Err(FolderError::Store(OpenError::Locked(dir.to_owned()))),
+        Err(TryLockError::Error(error)) => {
+            tracing::warn!(dir = %dir.display(), %error, "the data directory cannot be locked; its stores are, each for itself");
+            Ok(Held(None))
+        }
+    }
+}
+
 /// Makes `dir` this node's if it is new; else checks that it is.
 pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> {
     let io = |path: &Path| {
@@ -233,8 +261,9 @@ pub(crate) fn claim(dir: &Path, topology: &Topology) -> Result<(), FolderError> 
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             for entry in std::fs::read_dir(dir).map_err(io(dir))? {
-                // A first start that was killed, or found the disk full, may have left what was to become the file.
-                if entry.map_err(io(dir))?.path() != temporary(dir, &path) {
+                let entry = entry.map_err(io(dir))?;
+                // A first start that was killed, or found the disk full, may have left what was to become the file. At the root of a file system is what its checker needs.
+                if entry.path() != temporary(dir, &path) && entry.file_name() != CHECKERS {
                     return Err(FolderError::NotEmpty(dir.to_owned()));
                 }
             }
@@ -373,7 +402,7 @@ pub(crate) struct Configured {
     /// Its place: keyspace, and name of its folder there.
     place: String,
     keyspace: String,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     protocol: &'static str,
     durability: Durability,
 }
@@ -574,6 +603,27 @@ mod tests {
         claim(dir, &topology("c", "n")).unwrap();
         assert!(!dir.join(".new.cluster").exists());
         claim(dir, &topology("c", "n")).unwrap();
+    }
+
+    #[test]
+    fn a_file_system_of_its_own_is_an_empty_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("lost+found")).unwrap();
+        claim(folder.path(), &topology("c", "n")).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_held_by_one_at_a_time_and_not_by_what_a_child_could_keep() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("a/b");
+        let held = hold(&dir).unwrap();
+        let inherited = held.0.as_ref().unwrap().try_clone().unwrap();
+        let refused = hold(&dir).err().unwrap().to_string();
+        assert!(refused.contains("b is in use"), "{refused}");
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "it is as empty as before");
+        drop(held);
+        drop(hold(&dir).unwrap());
+        drop(inherited);
     }
 
     #[test]

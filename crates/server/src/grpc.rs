@@ -11,6 +11,7 @@ mod homes;
 mod incoming;
 mod load;
 mod monitors;
+mod room;
 mod store;
 
 pub(crate) use admin::Service as AdminService;
@@ -32,6 +33,7 @@ use rheostat_proto::DESCRIPTORS;
 use rheostat_proto::v1::admin_server::AdminServer;
 use rheostat_proto::v1::counters_server::CountersServer;
 use rheostat_proto::v1::store_server::StoreServer;
+use room::{Bounds, TakesRoom};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -52,6 +54,9 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Requests under way on one connection.
 const STREAMS_PER_CONNECTION: u32 = 1024;
+
+/// Bytes of a message to the services for health and reflection: a name. Strangers may ask for health.
+const NAME_BYTES: usize = 16 << 10;
 
 /// What the health service says.
 #[derive(Clone, Default)]
@@ -77,13 +82,14 @@ pub(crate) async fn serve(
     (tls, health): (Option<Arc<ServerConfig>>, Health),
     stopping: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let limits = router.limits().clone();
+    let (limits, bounds) = (router.limits().clone(), Bounds::of(router.shared()));
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let (newer, older) = (reflection().build_v1().map_err(io::Error::other)?, reflection().build_v1alpha().map_err(io::Error::other)?);
+    let (newer, older) = (newer.max_decoding_message_size(NAME_BYTES), older.max_decoding_message_size(NAME_BYTES));
     let known = Known::default();
     let check = |needed| Authentication { router: router.clone(), known: known.clone(), needed };
     let store = StoreServer::new(store::Service { router: router.clone() })
@@ -96,12 +102,12 @@ pub(crate) async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE));
     let routes = server
-        .add_service(HealthServer::new(HealthService::from_health_reporter(health.0.clone())))
+        .add_service(HealthServer::new(HealthService::from_health_reporter(health.0.clone())).max_decoding_message_size(NAME_BYTES))
         .add_service(InterceptedService::new(newer, check(Role::Read)))
         .add_service(InterceptedService::new(older, check(Role::Read)))
-        .add_service(TellsHomes(InterceptedService::new(store, check(Role::Read))))
-        .add_service(TellsHomes(InterceptedService::new(counters, check(Role::Read))))
-        .add_service(InterceptedService::new(admin, check(Role::Operate)));
+        .add_service(TakesRoom(TellsHomes(InterceptedService::new(store, check(Role::Read))), bounds.clone()))
+        .add_service(TakesRoom(TellsHomes(InterceptedService::new(counters, check(Role::Read))), bounds.clone()))
+        .add_service(TakesRoom(InterceptedService::new(admin, check(Role::Operate)), bounds));
     let patience = Duration::from_millis(limits.stall_timeout_ms);
     let stop = watch::Sender::new(false);
     let mut stopped = stop.subscribe();

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// In the data directory: its own life.
 const OWN: &str = ".life";
@@ -116,6 +117,8 @@ pub(crate) struct Lives {
     own: Option<Life>,
     dir: Option<PathBuf>,
     known: Mutex<BTreeMap<String, Life>>,
+    /// The disk lacks something of that. Changes while `known` is locked.
+    unwritten: AtomicBool,
     /// Why this node serves nothing, if others have said so.
     lost: Mutex<Option<String>>,
 }
@@ -158,7 +161,7 @@ impl Lives {
             let (life, node) = line.split_once(": ").and_then(|(life, node)| Some((Life::parse(life)?, node))).ok_or_else(|| damaged(&path))?;
             known.insert(node.to_owned(), life);
         }
-        Ok(Lives { own: Some(own), dir: Some(dir.to_owned()), known: Mutex::new(known), lost: Mutex::new(None) })
+        Ok(Lives { own: Some(own), dir: Some(dir.to_owned()), known: Mutex::new(known), ..Lives::default() })
     }
 
     /// This node's own; none without a data directory.
@@ -166,8 +169,8 @@ impl Lives {
         self.own
     }
 
-    /// Whether `node`, which shows `life`, is the one that was known, and nothing that it has said is lost. Keeps what is new of it, on disk where there is one, which may take as long as
-    /// the disk does. Errors: why it is not.
+    /// Whether `node`, which shows `life`, is the one that was known, and nothing that it has said is lost. Keeps what is new of it, and what could not be written before, on disk where there is one, which may take
+    /// as long as the disk does. Errors: why it is not.
     pub(crate) fn meet(&self, node: &str, life: Option<Life>) -> Result<(), String> {
         let Some(life) = life else { return Ok(()) };
         let mut known = lock(&self.known);
@@ -178,10 +181,16 @@ impl Lives {
             known.insert(node.to_owned(), before);
             return Err(why);
         }
-        if let Some(dir) = self.dir.as_ref().filter(|_| before != Some(life)) {
+        if let Some(dir) = self.dir.as_ref().filter(|_| before != Some(life) || self.unwritten.load(Ordering::Relaxed)) {
             let text: String = known.iter().map(|(node, life)| format!("{}: {node}\n", life.line())).collect();
-            if let Err(error) = folder::write_whole(dir, &dir.join(OTHERS), text.as_bytes()) {
-                tracing::error!(node, %error, "the life of another node's data directory could not be kept; after a restart this node does not know it");
+            let written = folder::write_whole(dir, &dir.join(OTHERS), text.as_bytes());
+            self.unwritten.store(written.is_err(), Ordering::Relaxed);
+            if let Err(error) = written {
+                tracing::error!(
+                    node,
+                    %error,
+                    "the life of another node's data directory could not be kept: after a restart this node does not know it. It is tried again when a node connects"
+                );
             }
         }
         Ok(())
@@ -252,6 +261,26 @@ mod tests {
         let late = Lives::default();
         assert_eq!(late.meet("b", second.own()), Ok(()));
         assert_eq!(late.meet("b", later.own()), Ok(()));
+    }
+
+    #[test]
+    fn what_could_not_be_kept_of_a_node_is_kept_when_one_is_met_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let [at, from, other] = ["at", "from", "other"].map(|name| folder.path().join(name));
+        [&at, &from, &other].into_iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+        let here = begin(&at);
+        let [first, second] = [(); 2].map(|()| begin(&from));
+        let other = begin(&other);
+        assert_eq!((here.meet("b", first.own()), here.meet("c", other.own())), (Ok(()), Ok(())));
+        // Nothing can be written by this name.
+        let in_the_way = at.join(".new..lives");
+        std::fs::create_dir(&in_the_way).unwrap();
+        assert_eq!(here.meet("b", second.own()), Ok(()));
+        std::fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(here.meet("c", other.own()), Ok(()), "of which nothing is new");
+        let here = begin(&at);
+        assert!(here.meet("b", first.own()).unwrap_err().contains("older copy"));
+        assert_eq!(here.meet("b", second.own()), Ok(()));
     }
 
     #[test]

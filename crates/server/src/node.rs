@@ -4,10 +4,11 @@ use crate::clocks::Clocks;
 use crate::cold::{self, Cold};
 use crate::config::{ConfigError, Listen, NodeConfig};
 use crate::console::designer::{Designer, Desk};
-use crate::folder::{self, FolderError};
+use crate::folder::{self, FolderError, Held};
 use crate::keyspace::KeyspaceInfo;
 use crate::life::Lives;
 use crate::memory::Memory;
+use crate::moving;
 use crate::opening;
 use crate::placement::Placement;
 use crate::receipts::{self, Receipts};
@@ -25,6 +26,7 @@ use crate::topology::Topology;
 use crate::{admin, grpc, monitors, peer, socket};
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::store::Durability;
+use rheostat_storage::OpenError;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -34,7 +36,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 /// Why a node could not be started.
 #[derive(Debug)]
@@ -128,7 +130,8 @@ pub struct Node {
     addresses: Listen,
     threads: Vec<JoinHandle<()>>,
     front: Option<JoinHandle<()>>,
-    stop_front: watch::Sender<bool>,
+    /// The data directory, if there is one. It is let go when everything that [`Node::shutdown`] waits for has ended.
+    _held: Option<Held>,
 }
 
 impl Node {
@@ -156,6 +159,7 @@ impl Node {
             config.keyspaces.iter().enumerate().map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, on_disk)).collect();
         let keyspaces = keyspaces.map_err(StartError::Partition)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let held = config.data_dir.as_deref().map(folder::hold).transpose().map_err(StartError::Folder)?;
         let (seats, cold) = (Seats::default(), Arc::new(Cold::default()));
         let (connecting, configured) = (cold.clone(), config.clone());
         // It may take as long as it is tried.
@@ -187,6 +191,14 @@ impl Node {
             let moved = folder::places(&seats.elsewhere(&topology), &keyspaces);
             let coming = folder::places(&seats.coming(&topology), &keyspaces);
             folder::check_stores(dir, &stores, &moved, &coming).map_err(StartError::Folder)?;
+            // Before the others hear of another start from this directory: they would take the node that runs for an older copy of this one.
+            for store in stores {
+                match moving::is_open(&store.folder) {
+                    Ok(false) => {}
+                    Ok(true) => return Err(StartError::Folder(FolderError::Store(OpenError::Locked(store.folder)))),
+                    Err(error) => return Err(StartError::Folder(FolderError::Io(store.folder, error))),
+                }
+            }
         }
         warn_of_thin_groups(&topology, &keyspaces);
         warnings(&config).into_iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -236,7 +248,7 @@ impl Node {
         let mut acceptors = Some(Acceptors { peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
         let (disk, threads) = Disk::start(&name, shared.config.uses_cassandra()).map_err(StartError::Thread)?;
-        let mut node = Node { config: told, router: router.clone(), addresses, threads, front: None, stop_front: watch::Sender::new(false) };
+        let mut node = Node { config: told, router: router.clone(), addresses, threads, front: None, _held: held };
         let health = grpc::Health::default();
         health.say(false).await;
         let front = Front { grpc, admin, grpc_tls: certificates.grpc, admin_tls: certificates.client_facing.clone(), health: health.clone() };
@@ -322,7 +334,7 @@ impl Node {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let router = self.router.clone();
-        let stop = self.stop_front.subscribe();
+        let stop = self.router.shared().stop_front.subscribe();
         let stopped = move || {
             let mut stop = stop.clone();
             async move {
@@ -408,7 +420,7 @@ impl Node {
     pub async fn shutdown(mut self) {
         // The front first: its requests need the shards. It ends when what it copies has.
         self.router.shared().moving.stop();
-        self.stop_front.send_replace(true);
+        self.router.shared().stop_front.send_replace(true);
         let (front, threads) = (self.front.take(), std::mem::take(&mut self.threads));
         let router = self.router.clone();
         let join = move || {
@@ -421,7 +433,7 @@ impl Node {
     }
 
     fn stop(&self) {
-        self.stop_front.send_replace(true);
+        self.router.shared().stop_front.send_replace(true);
         self.router.shared().stop();
     }
 }

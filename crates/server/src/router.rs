@@ -344,6 +344,10 @@ impl Access for Router {
         self.shared.start(self.ticket, keyspace, partition, session, operation)
     }
 
+    fn beside(&self) -> Router {
+        Router::new(self.shared.clone())
+    }
+
     fn is_here(&self, _: KeyspaceId, _: PartitionId) -> bool {
         false
     }

@@ -473,26 +473,20 @@ impl Shared {
         is
     }
 
-    /// Deletes what this node has on disk of a server that has moved from here, if who came after is counted. May wait for the disk.
+    /// Deletes what this node has on disk of a server that has moved from here, if who came after is counted, and notes that. May wait for the disk.
     pub(crate) fn clear_seat(&self, seat: Seat) {
-        let (keyspace, server) = seat;
-        let (_, settled) = self.seats.of(seat);
-        let is_elsewhere = self.topology.host(keyspace, server.dc, server.partition, server.replica) != self.topology.node;
-        let (Some(dir), Some(info)) = (&self.config.data_dir, self.keyspaces.get(usize::from(keyspace.0))) else { return };
-        let folder = folder::of_server(dir, &info.name, server);
-        // Files that a server moves with are given, or are the only ones.
-        if self.topology.moves_by_copy(keyspace) || !settled || !is_elsewhere || server.dc != self.topology.here || !folder.exists() {
-            return;
-        }
-        match std::fs::remove_dir_all(&folder) {
-            Ok(()) => tracing::info!(keyspace = %info.name, %server, "deleted what was here of a server that has moved"),
-            Err(error) => tracing::warn!(keyspace = %info.name, %server, %error, "what is here of a server that has moved could not be deleted"),
+        if self.delete_moved(seat) {
+            // It may come back, with another store.
+            let _deciding = self.moving.deciding();
+            self.note_stores();
         }
     }
 
-    /// As [`Shared::clear_seat`], for all: at a start, before anything is opened.
+    /// As [`Shared::clear_seat`], for all: at a start, before anything is opened. What is there is noted when all is open.
     pub(crate) fn clear_seats(&self) {
-        self.seats.list().iter().for_each(|moved| self.clear_seat((moved.keyspace, moved.server)));
+        for moved in self.seats.list() {
+            self.delete_moved((moved.keyspace, moved.server));
+        }
     }
 }
 

@@ -461,7 +461,7 @@ async fn write(
 fn await_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session: &Session, upto: Timestamp, probe: Wait, served: &Served) {
     lock(&served.counts).probes += 1;
     let operation = Operation::AwaitReplication { upto, data_centers: probe.data_centers.saturating_sub(1) };
-    let started = access.start(place.0, place.1, session.clone(), operation);
+    let started = access.beside().start(place.0, place.1, session.clone(), operation);
     let (shared, here) = (access.shared().clone(), access.topology().here);
     tokio::spawn(async move {
         let by = shared.clocks.instant(probe.until_us).into();
@@ -479,7 +479,7 @@ fn probe_beside(access: &impl Access, place: (KeyspaceId, PartitionId), session:
     lock(&served.counts).probes += 1;
     let session = session.clone();
     let made = match probe.at {
-        None => Ok(access.start(place.0, place.1, session, operation)),
+        None => Ok(access.beside().start(place.0, place.1, session, operation)),
         Some(dc) => Err((dc, session, operation)),
     };
     let (shared, aims) = (access.shared().clone(), served.aims.clone());

@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) seats: Seats,
     pub(crate) moving: Moving,
     pub(crate) stopping: watch::Sender<bool>,
+    /// gRPC and HTTP are to end: before the shards, which what is under way there needs.
+    pub(crate) stop_front: watch::Sender<bool>,
     pub(crate) load: Load,
     pub(crate) leaving: Arc<Leaving>,
     /// Those that an operator makes.
@@ -189,6 +191,7 @@ impl Shared {
             seats,
             moving: Moving::default(),
             stopping: watch::Sender::new(false),
+            stop_front: watch::Sender::new(false),
             load: Load::new(slow_ms),
             leaving: Arc::default(),
             faults: Faults::default(),
@@ -406,16 +409,19 @@ impl Shared {
         keyspace: KeyspaceId,
         partition: PartitionId,
         session: Session,
-        operation: Operation,
+        mut operation: Operation,
     ) -> Started {
-        // A bound on the time of an operation counts from here, and is kept: what has one does not wait.
-        let waits = if self.keeps_bounds(keyspace) { None } else { self.beginning.wait(self, keyspace, partition) };
+        // A bound on the time of an operation counts from here. Where the protocol keeps bounds, nothing waits: it answers with what there is.
+        let within_us = operation.dial_mut().and_then(|dial| dial.within_us);
+        let waits = if self.keeps_bounds(keyspace) { None } else { self.beginning.wait(self, keyspace, partition, within_us) };
         match waits {
             Some(connected) => {
                 let (sender, answer) = oneshot::channel();
                 let (shared, fallback, writes) = (self.clone(), session.clone(), operation.writes());
+                let since_us = self.clocks.monotonic_us();
                 tokio::spawn(async move {
                     connected.await;
+                    operation.has_waited(shared.clocks.monotonic_us().saturating_sub(since_us));
                     // Nobody is told who does not wait any more; nothing was done then.
                     if !sender.is_closed() {
                         let _ = sender.send(shared.start_now(ticket, keyspace, partition, session, operation).finish().await);
@@ -510,6 +516,8 @@ mod tests {
     use super::*;
     use crate::config::{KeyspaceConfig, Member};
     use crate::shard::mailbox::mailbox;
+    use rheostat_core::dial::Dial;
+    use std::time::Duration;
 
     /// Node `a0` of four in data center `a`, one partition each, two keyspaces: one server for each partition, and three.
     fn shared() -> Shared {
@@ -581,6 +589,30 @@ mod tests {
         set(2, false);
         assert_eq!(target(&shared, 1, 1), Err(3));
         assert_eq!(target(&shared, 0, 1), Err(1), "without replicas there is the owner only");
+    }
+
+    /// A bound is kept while the first connections are made, too.
+    #[tokio::test]
+    async fn who_has_a_bound_waits_no_longer_for_the_first_connections() {
+        let shared = Arc::new(shared());
+        let start = |within_us| {
+            let get = Operation::Get { key: b"k".as_slice().into(), dial: Dial { within_us, ..Dial::default() } };
+            shared.start(0, KeyspaceId(0), PartitionId(1), shared.keyspaces[0].new_session(), get)
+        };
+        let patient = [start(None), start(Some(u32::MAX))];
+        let patience = Duration::from_secs(60);
+        for within_us in [0, 1_000, 20_000] {
+            let (outcome, _) = tokio::time::timeout(patience, start(Some(within_us)).finish()).await.expect("it ends");
+            assert_eq!(outcome, Outcome::Failed(Failure::Unreachable(PartitionId(1))));
+        }
+        let peer = shared.peer(NodeId(1)).unwrap();
+        peer.set_connected();
+        let sent = async {
+            while peer.status(&shared.topology, None).forwarded_waiting < patient.len() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(patience, sent).await.expect("the others are sent");
     }
 
     #[test]

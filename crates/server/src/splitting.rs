@@ -78,6 +78,23 @@ impl Whole<'_> {
         let name = place.rsplit('/').next().unwrap_or(&place);
         (self.waiting.join(name), self.waiting.join(format!("{UNFINISHED}{name}")))
     }
+
+    /// Whether all of its parts are there.
+    fn is_made(&self) -> bool {
+        self.parts.iter().all(|part| self.part(*part).0.is_dir())
+    }
+
+    /// Removes what a start that was broken off has left of its parts, if they are not all there.
+    fn clear(&self, elsewhere: &Cold) -> Result<(), String> {
+        if self.is_made() {
+            return Ok(());
+        }
+        for (made, unfinished) in self.parts.iter().map(|part| self.part(*part)) {
+            remove_store(&unfinished, elsewhere)?;
+            remove_store(&made, elsewhere)?;
+        }
+        Ok(())
+    }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> String {
@@ -133,15 +150,19 @@ pub(crate) fn split(
     let kept = seats::Kept::read(dir)?;
     let seats = kept.split(dir, topology, each)?;
     let stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;
+    // First: what cannot be used takes the space of what is to come.
+    for whole in &stores {
+        begin_parts(&whole.waiting, now, elsewhere)?;
+        whole.clear(elsewhere)?;
+    }
     has_room(dir, &stores)?;
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
     begins();
     let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
     for whole in &stores {
-        begin_parts(&whole.waiting, now, elsewhere)?;
         let there = config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str());
         let options = DiskOptions { engines: elsewhere.engines(whole.cold), ..options.clone() };
-        make_parts(whole, now, &options, (elsewhere, there))?;
+        make_parts(whole, now, &options, there)?;
     }
     let mut noted = Vec::new();
     for whole in &stores {
@@ -238,12 +259,16 @@ fn is_of(place: &str, keyspace: &str) -> bool {
     place.split_once('/').is_some_and(|(of, _)| of == keyspace)
 }
 
+/// How much space is needed for parts that are not there yet.
+fn needed(stores: &[Whole<'_>]) -> io::Result<u64> {
+    let bytes: io::Result<u64> = stores.iter().filter(|whole| !whole.is_made()).map(|whole| rheostat_storage::store_bytes(&whole.folder)).sum();
+    Ok(bytes? / 8 * 9)
+}
+
 /// Refuses if there is no room for everything once more.
 fn has_room(dir: &Path, stores: &[Whole<'_>]) -> Result<(), String> {
-    let bytes: io::Result<u64> = stores.iter().map(|whole| rheostat_storage::store_bytes(&whole.folder)).sum();
-    let (bytes, disk) = (bytes.map_err(at(dir))?, rustix::fs::statvfs(dir).map_err(|error| at(dir)(error.into()))?);
+    let (needed, disk) = (needed(stores).map_err(at(dir))?, rustix::fs::statvfs(dir).map_err(|error| at(dir)(error.into()))?);
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-    let needed = bytes / 8 * 9;
     if free < needed {
         return Err(format!(
             "{}: to split the stores, as much space is needed as they take, {} MB, and {} MB are free. Nothing was changed",
@@ -266,14 +291,13 @@ fn begin_parts(waiting: &Path, partitions: u16, elsewhere: &Cold) -> Result<(), 
     folder::write_whole(waiting, &of, text.as_bytes()).map_err(at(&of))
 }
 
-/// Makes the parts of one store, if they are not there; `there` is the keyspace in `elsewhere`, if there is one.
-fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions, (elsewhere, there): (&Cold, Option<&str>)) -> Result<(), String> {
-    if whole.parts.iter().all(|part| whole.part(*part).0.is_dir()) {
+/// Makes the parts of one store, if they are not there; `there` is the keyspace in Cassandra, if there is one.
+fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions, there: Option<&str>) -> Result<(), String> {
+    if whole.is_made() {
         return Ok(());
     }
     let part = |part: &PartitionId| {
-        let ((first, last), (made, unfinished)) = (slots_of(*part, partitions), whole.part(*part));
-        remove_store(&unfinished, elsewhere).and_then(|()| remove_store(&made, elsewhere))?;
+        let ((first, last), (_, unfinished)) = (slots_of(*part, partitions), whole.part(*part));
         cold::claim(&unfinished, whole.cold, there)?;
         Ok(Part { folder: unfinished, slots: first..=last })
     };
@@ -390,4 +414,42 @@ fn remove(folder: &Path) -> Result<(), String> {
 
 fn sync(folder: &Path) -> Result<(), String> {
     fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KeyspaceConfig;
+    use rheostat_core::DcId;
+    use rheostat_core::ids::KeyspaceId;
+
+    /// A start that goes on needs no space for what the one before it has made.
+    #[test]
+    fn space_is_needed_for_those_parts_only_that_are_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        let keyspace = KeyspaceInfo::new(KeyspaceId(0), &keyspace, true).unwrap();
+        let whole = |partition: u16| Whole {
+            keyspace: &keyspace,
+            folder: folder.path().join(format!("p{partition}")),
+            waiting: folder.path().join(PARTS),
+            server: ServerId::new(DcId(0), PartitionId(partition)),
+            parts: (0..2).map(|part| PartitionId(2 * partition + part)).collect(),
+            cold: ColdConfig::Embedded,
+        };
+        let stores = [whole(0), whole(1)];
+        for whole in &stores {
+            fs::create_dir_all(whole.folder.join("log")).unwrap();
+            fs::write(whole.folder.join("log/0"), [0u8; 800]).unwrap();
+        }
+        assert_eq!(needed(&stores).unwrap(), 1800);
+        let made = |part: u16| fs::create_dir_all(folder.path().join(PARTS).join(format!("p{part}"))).unwrap();
+        made(0);
+        made(2);
+        made(3);
+        assert_eq!(needed(&stores).unwrap(), 900, "one that is not whole is made again");
+        stores.iter().for_each(|whole| whole.clear(&Cold::default()).unwrap());
+        let left = [0, 2, 3].map(|part| folder.path().join(PARTS).join(format!("p{part}")).exists());
+        assert_eq!(left, [false, true, true]);
+    }
 }

@@ -351,7 +351,7 @@ pub enum SessionCommand<'a> {
 }
 
 /// The longest service level as text.
-const MAX_SERVICE_LEVEL_BYTES: usize = 1024;
+pub const MAX_SERVICE_LEVEL_BYTES: usize = 1024;
 
 fn rheo_session(request: Request<'_>) -> Parsed<'_> {
     let action = request.at(2);

@@ -250,7 +250,7 @@ fn section_lines(shared: &Shared, status: &NodeStatus, counts: &[(u64, u64)], se
 pub(super) enum Selection {
     All,
     None,
-    Ids(Vec<u64>),
+    Ids(BTreeSet<u64>),
 }
 
 impl Selection {

@@ -65,13 +65,13 @@ const PREFETCHED: u64 = 32;
 const AHEAD_BYTES: usize = 16 << 10;
 
 /// The least that a client sends of a large request, in bytes a millisecond, once it has had room in memory for as long as one may be silent: others wait for that room.
-const LEAST_PACE: u64 = 64;
+pub(crate) const LEAST_PACE: u64 = 64;
 
 /// How many times as long as a client may be silent a large request waits for room: others have to fall silent first.
-const PATIENCE: u64 = 4;
+pub(crate) const PATIENCE: u64 = 4;
 
 /// For requests that are large and have waited for room for too long.
-const NO_ROOM: &str = "BUSY other large requests are arriving, and there is no room in memory for one more (limits.memory_bytes)";
+pub(crate) const NO_ROOM: &str = "BUSY other large requests are arriving, and there is no room in memory for one more (limits.memory_bytes)";
 
 /// The largest growth of an input buffer ahead of what has arrived.
 const GROWTH_BYTES: usize = 1 << 20;
@@ -296,7 +296,12 @@ impl Connection {
             reads += 1;
             let Poll::Ready(bytes) = inner.read(shard, context, limit)? else { break };
             if bytes == 0 {
-                return Poll::Ready(Ok(()));
+                if inner.output.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                // Who sends nothing more may read on.
+                inner.closing = Closing::AfterReplies;
+                continue;
             }
             self.register(inner, shard);
         }
@@ -408,6 +413,11 @@ impl Connection {
         inner.wake();
     }
 
+    /// Waits for nothing any more: the shard has ended.
+    pub(crate) fn give_up(&self) {
+        self.inner.borrow_mut().slow = None;
+    }
+
     /// Has the task look again.
     pub(crate) fn wake(&self) {
         self.inner.borrow().wake();
@@ -465,16 +475,18 @@ impl Inner {
         let missing = self.parser.wanted().map_or(start, |wanted| wanted.saturating_sub(start));
         let room = missing.clamp(KEPT_BYTES, start.clamp(KEPT_BYTES, GROWTH_BYTES));
         let whole = start + missing.max(room);
-        if whole > SCRATCH_BYTES && self.arriving.as_ref().is_none_or(|arriving| arriving.bytes < whole) {
-            // What it has is given back first: two that each want more must not wait for each other.
-            self.arriving = None;
-            self.arriving = shard.borrow().shared.budget.take_arriving(whole);
-            self.waits_for_room = self.arriving.is_none();
-            if self.waits_for_room {
-                self.arriving_since_us = None;
-                return Poll::Pending;
+        if whole > SCRATCH_BYTES {
+            if self.arriving.as_ref().is_none_or(|arriving| arriving.bytes < whole) {
+                // What it has is given back first: two that each want more must not wait for each other.
+                self.arriving = None;
+                self.arriving = shard.borrow().shared.budget.take_arriving(whole);
+                self.waits_for_room = self.arriving.is_none();
+                if self.waits_for_room {
+                    self.arriving_since_us = None;
+                    return Poll::Pending;
+                }
+                self.no_room_since_us = None;
             }
-            self.no_room_since_us = None;
             self.arriving_since_us.get_or_insert_with(|| shard.borrow().now().monotonic_us);
         }
         let mut input = std::mem::take(&mut self.input);
@@ -521,6 +533,11 @@ impl Inner {
             }
         } else {
             input.drain(..used);
+            if used > 0 && input.len() <= SCRATCH_BYTES {
+                // What the request before it had is not its own.
+                self.arriving = None;
+                input.shrink_to(SCRATCH_BYTES);
+            }
         }
         self.input = input;
     }
@@ -545,9 +562,9 @@ impl Inner {
                 break;
             }
             if count >= ahead
-                && let Some(keys) = self.parser.ahead(bytes)
+                && let Some(keys) = self.parser.ahead(bytes, PREFETCHED as usize)
             {
-                self.state.prefetch(&mut borrowed, keys.take(PREFETCHED as usize));
+                self.state.prefetch(&mut borrowed, keys);
                 ahead = count + PREFETCHED;
             }
             let arguments = match self.parser.next(bytes) {

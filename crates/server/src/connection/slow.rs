@@ -122,7 +122,12 @@ impl Context {
     }
 
     fn failed(self, session: Session, waits: Waits, failure: &Failure) -> SlowDone {
-        self.done(Some(session), waits, |writer| writer.error(&failure_text(failure)))
+        self.done_of_no_quality(session, waits, |writer| writer.error(&failure_text(failure)))
+    }
+
+    /// The end of an operation of which RHEO QUALITY has nothing to tell.
+    fn done_of_no_quality(self, session: Session, waits: Waits, write: impl FnOnce(&mut ReplyWriter<'_>)) -> SlowDone {
+        SlowDone { last: Some(LastAnswer::default()), ..self.done(Some(session), waits, write) }
     }
 }
 
@@ -196,15 +201,15 @@ pub(super) fn counter_view(
         let (outcome, achieved, session) =
             service_levels::run(&access, (context.keyspace, partition), session, operation, (served.as_deref(), Reach::Anywhere)).await;
         let last = match &outcome {
-            Outcome::Counter(view) => Some(LastAnswer { quality: Some(view.quality), achieved, ..LastAnswer::default() }),
-            _ => None,
+            Outcome::Counter(view) => LastAnswer { quality: Some(view.quality), achieved, ..LastAnswer::default() },
+            _ => LastAnswer::default(),
         };
         let done = context.done(Some(session), access.waits(), |writer| match &outcome {
             Outcome::Counter(view) => counters::write_view(view, &access.shared.topology, writer),
             Outcome::Failed(failure) => writer.error(&failure_text(failure)),
             _ => writer.error(STRANGE),
         });
-        SlowDone { last, ..done }
+        SlowDone { last: Some(last), ..done }
     })
 }
 
@@ -222,10 +227,10 @@ pub(super) fn with_context(
         let token = access.shared.session_token(context.keyspace, &session);
         let last = match &outcome {
             Outcome::Siblings(reads, quality) => {
-                Some(LastAnswer { quality: Some(*quality), version: reads.first().and_then(|read| read.version), achieved })
+                LastAnswer { quality: Some(*quality), version: reads.first().and_then(|read| read.version), achieved }
             }
-            Outcome::Written(version) => Some(LastAnswer { version: Some(*version), achieved, ..LastAnswer::default() }),
-            _ => None,
+            Outcome::Written(version) => LastAnswer { version: Some(*version), achieved, ..LastAnswer::default() },
+            _ => LastAnswer::default(),
         };
         let done = context.done(Some(session), access.waits(), |writer| match &outcome {
             Outcome::Siblings(reads, _) => {
@@ -238,7 +243,7 @@ pub(super) fn with_context(
             Outcome::Failed(failure) => writer.error(&failure_text(failure)),
             _ => writer.error(STRANGE),
         });
-        SlowDone { last, ..done }
+        SlowDone { last: Some(last), ..done }
     })
 }
 
@@ -358,7 +363,7 @@ pub(super) fn transact(
         };
         let (acted, version, quality) = match outcome {
             Outcome::Transacted(acted, version, quality) => (acted, version, quality),
-            Outcome::Unmet(_) => return context.done(Some(session), access.waits(), |writer| writer.null_array()),
+            Outcome::Unmet(_) => return context.done_of_no_quality(session, access.waits(), |writer| writer.null_array()),
             Outcome::Failed(failure) => return context.failed(session, access.waits(), &failure),
             _ => return context.done(Some(session), access.waits(), |writer| writer.error(STRANGE)),
         };
@@ -475,6 +480,10 @@ impl Access for ShardAccess {
         }
     }
 
+    fn beside(&self) -> ShardAccess {
+        ShardAccess::new(&self.shard, &self.shared, 0)
+    }
+
     fn is_here(&self, keyspace: KeyspaceId, partition: PartitionId) -> bool {
         self.shard.borrow().find(keyspace, partition).is_some()
     }
@@ -545,6 +554,9 @@ pub(super) fn wait(context: Context, access: ShardAccess, mut session: Session, 
     })
 }
 
+/// After so many steps of matching keys with a pattern others have their turn: about a millisecond. One key is matched in one go.
+const MATCHED_AT_ONCE: usize = 1 << 20;
+
 /// What SCAN looks for.
 pub(super) struct Wanted {
     cursor: u64,
@@ -561,6 +573,23 @@ impl Wanted {
     fn matches(&self, key: &[u8]) -> bool {
         self.any && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
     }
+
+    /// Those of `keys` that match. A long pattern and a long key take their product in steps, so others have their turn in between.
+    async fn those_of(&self, keys: Vec<Key>) -> Vec<Key> {
+        let length = self.pattern.as_ref().map_or(0, Vec::len);
+        let (mut found, mut steps) = (Vec::new(), 0);
+        for key in keys {
+            if steps >= MATCHED_AT_ONCE {
+                steps = 0;
+                tokio::task::yield_now().await;
+            }
+            steps += length * key.len();
+            if self.matches(&key) {
+                found.push(key);
+            }
+        }
+        found
+    }
 }
 
 /// SCAN.
@@ -570,15 +599,15 @@ pub(super) fn scan(context: Context, access: ShardAccess, mut session: Session, 
         let covered = |partition| cluster::covers(view, &shared, context.keyspace, partition);
         match access::scan(&access, context.keyspace, &mut session, (wanted.cursor, wanted.limit), covered).await {
             Err(failure) => context.failed(session, access.waits(), &failure),
-            Ok(page) => context.done(Some(session), access.waits(), |writer| {
-                let keys: Vec<&Key> = page.keys.iter().filter(|key| wanted.matches(key)).collect();
-                writer.array(2);
-                writer.bulk(page.cursor.to_string().as_bytes());
-                writer.array(keys.len());
-                for key in keys {
-                    writer.bulk(key);
-                }
-            }),
+            Ok(page) => {
+                let keys = wanted.those_of(page.keys).await;
+                context.done(Some(session), access.waits(), |writer| {
+                    writer.array(2);
+                    writer.bulk(page.cursor.to_string().as_bytes());
+                    writer.array(keys.len());
+                    keys.iter().for_each(|key| writer.bulk(key));
+                })
+            }
         }
     })
 }
@@ -605,7 +634,7 @@ fn count_outcomes(
             }
         }
         match failed {
-            None => context.done(Some(session), access.waits(), |writer| writer.integer(count)),
+            None => context.done_of_no_quality(session, access.waits(), |writer| writer.integer(count)),
             Some(failure) => context.failed(session, access.waits(), &failure),
         }
     })
@@ -623,4 +652,28 @@ pub(super) fn exists(context: Context, access: ShardAccess, session: Session, ke
     let dial = context.dial;
     let operation = move |key| Operation::Get { key, dial };
     count_outcomes(context, access, session, keys, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn keys_that_take_long_to_match_let_others_have_their_turn() {
+        let pattern = [b"*[".as_slice(), &[b'x'; 1000], b"]"].concat();
+        let wanted = Wanted::new(&Scan { cursor: 0, pattern: Some(&pattern), count: 10, strings: true });
+        let keys: Vec<Key> = (0..6u8).map(|number| Key::from([vec![b'a'; 2000], vec![if number < 4 { b'a' } else { b'x' }]].concat())).collect();
+        let (mut turns, matching) = (0, wanted.those_of(keys.clone()));
+        let mut matching = std::pin::pin!(matching);
+        let found = std::future::poll_fn(|context| {
+            turns += 1;
+            matching.as_mut().poll(context)
+        })
+        .await;
+        assert_eq!((found.as_slice(), turns), (&keys[4..], 6));
+        // Short ones do not.
+        let keys = (0..100).map(|_| Key::from(*b"x")).collect();
+        let mut matching = std::pin::pin!(wanted.those_of(keys));
+        assert!(std::future::poll_fn(|context| std::task::Poll::Ready(matching.as_mut().poll(context).is_ready())).await);
+    }
 }

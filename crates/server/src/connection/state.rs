@@ -11,7 +11,7 @@ use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::config::Role;
 use crate::load::beginning;
 use crate::load::clients::ClientInfo;
-use crate::monitors::Heard;
+use crate::monitors::Listening;
 use crate::named::{Member, NameError};
 use crate::receipts::{Begun, Issued};
 use crate::service_levels::Served;
@@ -46,7 +46,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// Wrong passwords after which a connection is closed.
 const WRONG_PASSWORDS: u32 = 8;
@@ -97,7 +97,7 @@ pub(super) struct State {
     /// Its operations have receipts.
     receipts: Option<Box<Receipting>>,
     /// What monitors say is pushed.
-    listening: Option<mpsc::Receiver<Heard>>,
+    listening: Option<Listening>,
     /// Requests whose operations leave for another shard or node when no more of them follow.
     away: Option<Away>,
     /// Writes that are made when no more of them follow. There are none while there is `away`.
@@ -195,7 +195,7 @@ impl State {
             self.listening = None;
         }
         let Some(listening) = &mut self.listening else { return false };
-        match listening.poll_recv(context) {
+        match listening.poll_heard(context) {
             Poll::Ready(Some(heard)) => {
                 super::listening::push(&self.shared, &heard, &mut out.writer(self.version));
                 out.end_batch();
@@ -423,8 +423,11 @@ impl State {
         let (keyspace, partition, render) = (self.keyspace, single.partition, single.render);
         let found = shard.find(keyspace, partition);
         if let Some(to) = self.target(keyspace, partition, &single.operation, found.is_some()) {
-            self.away = Some(Away::to(to, keyspace, now, self.last_command));
-            return self.join_away(shard, partition, single.operation, render);
+            // Where it goes is not asked twice: who leads can change in between.
+            let mut away = Away::to(to, keyspace, now, self.last_command);
+            away.add(partition, single.operation, render);
+            self.away = Some(away);
+            return Flow::Done;
         }
         if let Some(replica) = found {
             let session = session_of(&mut self.sessions, &self.shared, keyspace);
@@ -481,8 +484,10 @@ impl State {
                 true
             }
             _ => {
-                if let Some(last) = last_of(outcome) {
-                    self.last = last;
+                match last_of(outcome) {
+                    Some(last) => self.last = last,
+                    None if matches!(outcome, Outcome::Failed(_)) => self.last = LastAnswer::default(),
+                    None => {}
                 }
                 render.write(outcome, now_ms, &mut writer)
             }
@@ -545,9 +550,17 @@ impl State {
 
     /// Goes on with the session of `member`, instead of the present one.
     fn go_on_with(&mut self, now: Now, mut member: Member) {
+        self.leave_name();
         self.sessions.iter_mut().for_each(|session| *session = None);
         member.take_in(now.monotonic_us, &self.shared.keyspaces, &mut self.sessions);
         self.member = Some(member);
+    }
+
+    /// The connection's session has no name any more.
+    fn leave_name(&mut self) {
+        // Requests before this one may be of the same pipeline.
+        self.give();
+        self.member = None;
     }
 
     /// What a client's name asks for that begins with `rheo:`, as in `rheo:session=user:42;keyspace=strong`; other names ask for nothing. Nothing has changed yet. Errors: the error reply.

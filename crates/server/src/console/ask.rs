@@ -80,7 +80,7 @@ pub(super) enum Way {
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     /// It was not reached, so another one may be.
-    unreached: bool,
+    pub(super) unreached: bool,
     /// In words.
     pub(super) why: String,
 }

@@ -10,6 +10,7 @@ use rheostat_proto::v1::begin_fault_request::Fault as Begin;
 use rheostat_proto::v1::fault::Fault as Told;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Faults that are ended by one request.
@@ -107,12 +108,36 @@ impl Console {
         if ended.len() > MOST {
             return Err(Refusal::bad(format!("at most {MOST} faults are ended at once")));
         }
-        let ways = self.ways();
-        let mut refused = Vec::new();
-        for (node, number) in ended {
-            tracing::warn!(node, number, "the console ends a fault");
-            let node = self.node_named(&node)?;
-            refused.extend(ways.to(node).end_fault(v1::EndFaultRequest { number: Some(number) }).await.err().map(|failed| failed.why));
+        let (mut refused, mut numbers) = (Vec::new(), BTreeMap::<NodeId, Vec<u64>>::new());
+        for (name, number) in ended {
+            tracing::warn!(node = name, number, "the console ends a fault");
+            match self.node_named(&name) {
+                Ok(node) => numbers.entry(node).or_default().push(number),
+                // Those of the others end all the same.
+                Err(_) => refused.push(format!("there is no node {name}")),
+            }
+        }
+        // One that does not answer is asked no more, and keeps nobody waiting.
+        let answers = ask::all(&self.ways(), numbers.keys().copied().collect(), |ways, node| {
+            let numbers = numbers[&node].clone();
+            async move {
+                let mut refused = Vec::new();
+                for number in numbers {
+                    match ways.to(node).end_fault(v1::EndFaultRequest { number: Some(number) }).await {
+                        Ok(_) => {}
+                        Err(failed) if failed.unreached => return Err(failed),
+                        Err(failed) => refused.push(failed.why),
+                    }
+                }
+                Ok(refused)
+            }
+        })
+        .await;
+        for answer in answers {
+            match answer {
+                Ok(told) => refused.extend(told),
+                Err(failed) => refused.push(failed.why),
+            }
         }
         self.told_faults(refused).await
     }

@@ -1,6 +1,7 @@
 //! Between the messages of the interface and the types of the core.
 
 use crate::keyspace::KeyspaceInfo;
+use crate::load::repeated;
 use crate::router::Router;
 use crate::service_levels::Served;
 use crate::topology::Topology;
@@ -19,6 +20,7 @@ use rheostat_proto::dial::{dial_in, level_out};
 use rheostat_proto::rights::details_out;
 use rheostat_proto::v1;
 use rheostat_proto::{REFUSED, REFUSED_SESSION};
+use rheostat_resp::command::MAX_SERVICE_LEVEL_BYTES;
 use std::sync::Arc;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -55,7 +57,7 @@ pub(super) fn ends(router: &Router, one: &str, other: &str) -> Result<(DcId, DcI
     let topology = router.topology();
     let find = |name: &str| {
         let known = topology.data_centers.join(", ");
-        topology.dc_named(name).ok_or_else(|| Status::not_found(format!("there is no data center `{name}`; there are: {known}")))
+        topology.dc_named(name).ok_or_else(|| Status::not_found(format!("there is no data center `{}`; there are: {known}", repeated(name))))
     };
     Ok((find(one)?, find(other)?))
 }
@@ -65,7 +67,7 @@ pub(super) fn keyspace<'a>(router: &'a Router, name: &str) -> Result<&'a Keyspac
     let name = if name.is_empty() { "0" } else { name };
     router.keyspace_named(name).ok_or_else(|| {
         let known: Vec<&str> = router.keyspaces().iter().map(|keyspace| keyspace.name.as_str()).collect();
-        Status::not_found(format!("there is no keyspace `{name}`; there are: {}", known.join(", ")))
+        Status::not_found(format!("there is no keyspace `{}`; there are: {}", repeated(name), known.join(", ")))
     })
 }
 
@@ -96,6 +98,10 @@ pub(super) fn service_level(router: &Router, keyspace: &KeyspaceInfo, dial: Opti
             .filter(|_| dial.is_none_or(|dial| dial.level == 0 && dial.fresh_ms.is_none() && dial.as_of.is_none()))
             .cloned()),
         word if word.eq_ignore_ascii_case("none") => Ok(None),
+        // What is wrong with one is told in the words that were said.
+        text if text.len() > MAX_SERVICE_LEVEL_BYTES => {
+            Err(Status::invalid_argument(format!("a service level has at most {MAX_SERVICE_LEVEL_BYTES} bytes")))
+        }
         text => {
             let served = levels.find(text).map_err(Status::invalid_argument)?;
             if keyspace.serves_some(&served.aims) { Ok(Some(served)) } else { Err(Status::failed_precondition(keyspace.serves_none())) }
@@ -142,8 +148,8 @@ fn version_in(topology: &Topology, version: v1::Version) -> Result<Option<Versio
     if written.millis >> 48 != 0 {
         return Err(Status::invalid_argument(format!("a version written at {} ms", written.millis)));
     }
-    let origin = topology.dc_named(&version.origin);
-    let origin = origin.ok_or_else(|| Status::invalid_argument(format!("a version of data center {:?}, which there is not", version.origin)))?;
+    let unknown = || Status::invalid_argument(format!("a version of data center {:?}, which there is not", repeated(&version.origin)));
+    let origin = topology.dc_named(&version.origin).ok_or_else(unknown)?;
     Ok(Some(VersionId { written: Timestamp::new(written.millis, counter), origin }))
 }
 

@@ -48,7 +48,8 @@ pub(super) fn follow(router: &Router, caller: &Caller, request: v1::FeedRequest)
 }
 
 async fn forward(router: Router, keyspace: KeyspaceId, mut poll: Poll, sender: mpsc::Sender<Result<v1::FeedResponse, Status>>) {
-    let mut stopping = router.shared().stopping.subscribe();
+    // Whoever serves gRPC waits for what is under way there.
+    let mut stopping = router.shared().stop_front.subscribe();
     loop {
         let told = tokio::select! {
             told = feed::poll(&router, keyspace, poll.clone()) => told,

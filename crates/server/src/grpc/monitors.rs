@@ -8,7 +8,6 @@ use rheostat_monitor::predicate::Definition;
 use rheostat_proto::alarm::alarm_out;
 use rheostat_proto::v1;
 use std::pin::Pin;
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
@@ -56,7 +55,8 @@ pub(crate) fn event(topology: &Topology, told: &Told) -> v1::MonitorEvent {
 
 /// Events until the caller goes or the node stops.
 pub(super) fn watch(router: &Router, request: v1::WatchMonitorsRequest) -> Result<Events, Status> {
-    let heard = router.shared().listen_to_monitors(request.name, request.recent as usize).map_err(Status::resource_exhausted)?;
+    let over = router.shared().stop_front.subscribe();
+    let listening = router.shared().listen_to_monitors(request.name, request.recent as usize, over).map_err(Status::resource_exhausted)?;
     let router = router.clone();
     let event = move |heard| match heard {
         Heard::Told(told) => event(router.topology(), &told),
@@ -67,5 +67,5 @@ pub(super) fn watch(router: &Router, request: v1::WatchMonitorsRequest) -> Resul
             ..v1::MonitorEvent::default()
         },
     };
-    Ok(Box::pin(ReceiverStream::new(heard).map(move |heard| Ok(event(heard)))))
+    Ok(Box::pin(listening.map(move |heard| Ok(event(heard)))))
 }

@@ -12,7 +12,6 @@ use rheostat_core::version::Item;
 use rheostat_proto::v1;
 use rheostat_proto::v1::store_server::Store;
 use smallvec::SmallVec;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::{Request, Response, Status};
 
 /// See the module.
@@ -21,6 +20,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// The time by which values of this node expire.
+    fn physical_ms(&self) -> u64 {
+        self.router.shared().clocks.physical_ms()
+    }
+
     fn asked(&self, caller: Caller, context: Option<v1::Context>) -> Result<Asked<'_>, Status> {
         Asked::new(&self.router, caller, context)
     }
@@ -105,10 +109,6 @@ fn check_together(router: &Router, partition: PartitionId, items: &[Item]) -> Re
     }
 }
 
-fn physical_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
 #[tonic::async_trait]
 impl Store for Service {
     async fn get(&self, request: Request<v1::GetRequest>) -> Result<Response<v1::GetResponse>, Status> {
@@ -133,7 +133,7 @@ impl Store for Service {
         let (caller, request) = opened(request)?;
         let asked = self.asked(caller, request.context)?;
         let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
-        let item = convert::item(item, physical_ms())?;
+        let item = convert::item(item, self.physical_ms())?;
         match request.condition {
             None => self.write(asked, SmallVec::from_elem(item, 1), request.dial).await,
             Some(condition) => self.write_if(asked, item, request.dial, condition).await,
@@ -143,7 +143,7 @@ impl Store for Service {
     async fn put_many(&self, request: Request<v1::PutManyRequest>) -> Result<Response<v1::PutResponse>, Status> {
         let (caller, request) = opened(request)?;
         let asked = self.asked(caller, request.context)?;
-        let now_ms = physical_ms();
+        let now_ms = self.physical_ms();
         let items: Result<SmallVec<[Item; 1]>, Status> = request.items.into_iter().map(|item| convert::item(item, now_ms)).collect();
         self.write(asked, items?, request.dial).await
     }
@@ -251,7 +251,7 @@ impl Store for Service {
         let served = convert::service_level(&self.router, asked.keyspace, request.dial.as_ref())?;
         let dial = convert::dial(asked.keyspace, request.dial)?;
         let item = request.item.ok_or_else(|| Status::invalid_argument("nothing to write: `item` is missing"))?;
-        let item = convert::item(item, physical_ms())?;
+        let item = convert::item(item, self.physical_ms())?;
         match asked.run_under(self.router.partition_of(&item.key), Operation::Replace { item, dial }, served).await? {
             (Outcome::Written(version), achieved, session) => Ok(Response::new(v1::PutResponse {
                 version: Some(convert::version(self.router.topology(), version)),

@@ -52,9 +52,11 @@ impl Load {
     /// The operation of `ticket` waits for this.
     pub(crate) fn note(&self, ticket: u64, reason: String) {
         let mut reasons = lock(&self.reasons);
-        if reasons.len() < REASONS || reasons.contains_key(&ticket) {
-            reasons.insert(ticket, reason);
+        if reasons.len() >= REASONS && !reasons.contains_key(&ticket) {
+            // Nobody takes that of an operation which outlasts its request.
+            reasons.clear();
         }
+        reasons.insert(ticket, reason);
     }
 
     /// What the operation of `ticket` has waited for, if that was seen. It is over.
@@ -71,4 +73,27 @@ impl Load {
 /// The beginning of `key`, as much as is kept.
 pub(crate) fn beginning(key: &[u8]) -> &[u8] {
     &key[..key.len().min(KEY_BYTES)]
+}
+
+/// The beginning of what a caller has said, as much as an error repeats: it travels in a line, or in a header.
+pub(crate) fn repeated(text: &str) -> &str {
+    &text[..text.floor_char_boundary(KEY_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_nobody_takes_leave_room_for_others() {
+        let load = Load::new(100);
+        for ticket in 0..3 * REASONS as u64 {
+            load.note(ticket, "the disk".into());
+            assert_eq!(load.reason(ticket).as_deref(), Some("the disk"), "{ticket}");
+        }
+        assert!(lock(&load.reasons).len() <= REASONS);
+        let last = 3 * REASONS as u64 - 1;
+        load.note(last, "an answer".into());
+        assert_eq!((load.take_reason(last).as_deref(), load.reason(last)), (Some("an answer"), None));
+    }
 }

@@ -12,7 +12,7 @@ mod rollback;
 mod thread;
 
 pub(crate) use homes::Nodes;
-pub(crate) use listen::Heard;
+pub(crate) use listen::{Heard, Listening};
 pub(crate) use message::Message;
 pub use message::{Told, What};
 pub(crate) use rollback::run as roll_back;
@@ -159,7 +159,8 @@ impl Monitors {
 
     /// Hands `task` to the part of this node that rolls back, if there is room.
     fn hand_to_rollback(&self, task: rollback::Task) {
-        if self.tasks.try_send(task).is_err() {
+        // Where no keyspace keeps history there is no such part, and nothing is missed.
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.tasks.try_send(task) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -53,6 +53,7 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
     // The second in which so many were told, and so many were not.
     let (mut second, mut told, mut left_out) = (0, 0, 0);
     let mut apart = Apart::default();
+    let mut changes = shared.monitors.changes();
     watch(shared, &mut monitor);
     loop {
         let sleep = if monitor.numbers().states > 0 { SLEEP.0 } else { SLEEP.1 };
@@ -63,6 +64,11 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
         };
         if *shared.stopping.borrow() {
             return;
+        }
+        // Where much waits there is no room for word of a change.
+        let known = std::mem::replace(&mut changes, shared.monitors.changes());
+        if known != changes {
+            watch(shared, &mut monitor);
         }
         let mut taken = 0;
         while let Some(one) = input.take() {

@@ -249,6 +249,8 @@ impl Shared {
     pub(crate) fn obtain(&self, seat: Seat) -> Result<(), String> {
         self.moving.opens(seat);
         if !self.topology.moves_by_copy(seat.0) {
+            // What was here when it was here before is out of the way then, or stays.
+            drop(self.moving.deciding());
             return Ok(());
         }
         let Some(places) = self.places(seat) else { return Ok(()) };

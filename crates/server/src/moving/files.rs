@@ -100,7 +100,7 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Whether somebody has the store in `dir` open. Errors: the disk's.
-pub(super) fn is_open(dir: &Path) -> io::Result<bool> {
+pub(crate) fn is_open(dir: &Path) -> io::Result<bool> {
     let lock = match File::open(dir.join(LOCK)) {
         Ok(lock) => lock,
         // It came with its files, and was not opened since.

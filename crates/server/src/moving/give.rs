@@ -21,7 +21,11 @@ impl Shared {
         let Ok(asked) = Question::from_bytes(bytes) else { return };
         let (shared, peer) = (self.clone(), peer.clone());
         tokio::task::spawn_blocking(move || {
-            let answer = shared.answer_files(peer.node(), &asked).to_bytes();
+            let mut answer = shared.answer_files(peer.node(), &asked).to_bytes();
+            if !peer.may_answer_files(answer.len()) {
+                let why = format!("{} bytes of it are more than a frame may have (limits.max_frame_bytes)", answer.len());
+                answer = Answer::Refused(why).to_bytes();
+            }
             for _ in 0..TRIES {
                 if peer.answer_files(shared.clocks.monotonic_us(), question, &answer) || *shared.stopping.borrow() {
                     return;
@@ -128,6 +132,27 @@ impl Shared {
             }
         }
         Answer::Given
+    }
+
+    /// Deletes what this node has on disk of a member of a group that has moved from here, if who came after is counted. Says whether there was something. May wait for the disk.
+    pub(crate) fn delete_moved(&self, seat: Seat) -> bool {
+        // Files that a server moves with are given, or are the only ones.
+        let Some(places) = self.places(seat).filter(|_| !self.topology.moves_by_copy(seat.0)) else { return false };
+        let aside = {
+            let _deciding = self.moving.deciding();
+            let (_, settled, is_here) = self.seats.of_and_here(seat, &self.topology);
+            if !settled || is_here || !places.store.exists() {
+                return false;
+            }
+            // At once: the server may come back while they are deleted, and its new store is no part of them.
+            places.prepare().and_then(|()| remove(&places.given)).and_then(|()| places.rename(&places.store, &places.given))
+        };
+        let keyspace = &self.keyspaces[usize::from(seat.0.0)].name;
+        match aside.and_then(|()| remove(&places.given)) {
+            Ok(()) => tracing::info!(%keyspace, server = %seat.1, "deleted what was here of a server that has moved"),
+            Err(error) => tracing::warn!(%keyspace, server = %seat.1, %error, "what is here of a server that has moved could not be deleted"),
+        }
+        true
     }
 }
 

@@ -11,6 +11,8 @@ mod files;
 mod give;
 mod question;
 
+pub(crate) use files::is_open;
+
 use crate::folder;
 use crate::seats::Seat;
 use crate::shared::{Shared, lock};

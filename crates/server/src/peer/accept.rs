@@ -32,19 +32,21 @@ const READ_BYTES: usize = 256 << 10;
 /// Connections that have not said who they are, at most.
 const STRANGERS: usize = 64;
 
-/// Connections that have not said who they are. Beyond [`STRANGERS`], a new one takes the place of the oldest: silent ones keep nobody out.
+/// Connections that have not said who they are. Beyond [`STRANGERS`], a new one takes the place of the oldest: silent ones keep nobody out. Where clients have all places for connections, they are no more
+/// than the other nodes, for each of which a descriptor is kept: so nodes find each other again whatever clients do.
 #[derive(Default)]
 pub(crate) struct Strangers {
     waiting: Mutex<VecDeque<Arc<Notify>>>,
 }
 
 impl Strangers {
-    /// Lets a connection in.
-    pub(crate) fn admit(self: &Arc<Self>) -> Stranger {
+    /// Lets a connection in: with a place among those of clients, or as one of as many as there are other `nodes`.
+    pub(crate) fn admit(self: &Arc<Self>, has_place: bool, nodes: usize) -> Stranger {
         let gone = Arc::new(Notify::new());
+        let most = if has_place { STRANGERS } else { nodes.clamp(1, STRANGERS) };
         let mut waiting = lock(&self.waiting);
         waiting.push_back(gone.clone());
-        if waiting.len() > STRANGERS
+        while waiting.len() > most
             && let Some(oldest) = waiting.pop_front()
         {
             oldest.notify_one();
@@ -73,7 +75,7 @@ pub(crate) async fn serve(
     stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
     stranger: Stranger,
-    place: Descriptor,
+    place: Option<Descriptor>,
 ) {
     let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
     if let Err(error) = greet_and_read(shard, &shared, stream, tls, stranger, place).await {
@@ -93,7 +95,7 @@ async fn greet_and_read(
     stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
     stranger: Stranger,
-    place: Descriptor,
+    place: Option<Descriptor>,
 ) -> io::Result<()> {
     let greeted = tokio::select! {
         greeted = greet(shared, stream, tls) => greeted,
@@ -287,5 +289,31 @@ fn take(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, peer: &Arc<Peer>, link
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether each of them has to go.
+    async fn gone(strangers: &[Stranger]) -> Vec<bool> {
+        let mut gone = Vec::new();
+        for stranger in strangers {
+            gone.push(tokio::time::timeout(std::time::Duration::ZERO, stranger.gone.notified()).await.is_ok());
+        }
+        gone
+    }
+
+    #[tokio::test]
+    async fn a_node_is_let_in_though_clients_have_all_places() {
+        let strangers = Arc::new(Strangers::default());
+        let mut waiting: Vec<Stranger> = (0..4).map(|_| strangers.admit(true, 2)).collect();
+        assert_eq!(gone(&waiting).await, [false; 4]);
+        waiting.push(strangers.admit(false, 2));
+        assert_eq!(gone(&waiting).await, [true, true, true, false, false], "the oldest, but for as many as there are nodes");
+        drop(waiting);
+        let alone = [strangers.admit(false, 0)];
+        assert_eq!(gone(&alone).await, [false]);
     }
 }

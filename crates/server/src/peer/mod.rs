@@ -51,6 +51,9 @@ const RESPONSE_BYTES: usize = 256 << 10;
 /// What a frame of outcomes has besides, at most, about: the session.
 const BESIDE_OUTCOMES: usize = 64 << 10;
 
+/// What a frame with an answer about files has besides, at most.
+const BESIDE_FILES: usize = 16;
+
 /// Bytes of outcomes that a frame of `max_frame_bytes` has room for.
 pub(crate) fn room_for_outcomes(max_frame_bytes: usize) -> usize {
     max_frame_bytes.saturating_sub(BESIDE_OUTCOMES)
@@ -190,6 +193,16 @@ impl Waiting {
         self.operations -= forwarded.outcomes.len();
         Some(forwarded)
     }
+}
+
+/// How long a read may take at most, if it says so. Of a write, an answer that comes late is worth more than none: it says whether it is made.
+fn bound_us(operation: &Operation) -> Option<u64> {
+    let dial = match operation {
+        Operation::Get { dial, .. } | Operation::Siblings { dial, .. } | Operation::ReadTransaction { dial, .. } => dial,
+        Operation::Counter { dial, .. } | Operation::Transact { dial, .. } if !operation.writes() => dial,
+        _ => return None,
+    };
+    dial.within_us.map(u64::from)
 }
 
 /// Bytes of what is in `outcome`, about.
@@ -345,6 +358,11 @@ impl Peer {
         lock(&self.asked_files).remove(&question);
     }
 
+    /// Whether a frame may have an answer of so many bytes.
+    pub(crate) fn may_answer_files(&self, bytes: usize) -> bool {
+        bytes.saturating_add(BESIDE_FILES) <= self.max_frame_bytes
+    }
+
     /// Answers that; says whether there was a connection and room for it.
     pub(crate) fn answer_files(&self, now_us: u64, question: u64, answer: &[u8]) -> bool {
         self.push(now_us, UNORDERED, || frame::files(question, true, answer)).is_ok()
@@ -413,7 +431,7 @@ impl Peer {
             if waiting.operations >= self.max_forwarded {
                 return Err(Failure::Busy(format!("{} operations wait for the node of partition {partition} already", waiting.operations)));
             }
-            let (deadline_us, outcomes) = (now_us + self.timeout_us, operations.iter().map(|_| None).collect());
+            let (deadline_us, outcomes) = (now_us + self.patience_us(operations), operations.iter().map(|_| None).collect());
             let writes = operations.iter().any(|(_, operation)| operation.writes());
             waiting.insert(request, Forwarded { keyspace, partitions, asker, writes, session, deadline_us, outcomes });
         }
@@ -424,6 +442,13 @@ impl Peer {
                 Refused::Full | Refused::TooLong => Failure::Busy(format!("too much waits to be sent to the node of partition {partition}")),
             }
         })
+    }
+
+    /// For how long the answer to `operations` is waited for: where each of them has a bound, no longer than all bounds together, the way and the grace.
+    fn patience_us(&self, operations: &VecDeque<(PartitionId, Operation)>) -> u64 {
+        let bounds_us: Option<u64> = operations.iter().map(|(_, operation)| bound_us(operation)).sum();
+        let way_us = self.round_trip_us().unwrap_or_default();
+        bounds_us.map_or(self.timeout_us, |bounds_us| (bounds_us + way_us + GRACE_US).min(self.timeout_us))
     }
 
     /// Answers request number `request` of that node. Where values are many, in several frames.
@@ -716,6 +741,39 @@ mod tests {
         assert!(matches!(forward(&peer, &info, &gets(&[0])), Err(Failure::Unreachable(PartitionId(0)))) && !peer.is_awaited());
     }
 
+    /// Its node may answer nothing, though the connection stands.
+    #[test]
+    fn reads_with_a_bound_are_not_waited_for_as_long_as_others() {
+        let (peer, info) = peer();
+        let get = |within_us| {
+            let dial = Dial { within_us, ..Dial::default() };
+            (PartitionId(1), Operation::Get { key: b"k".as_slice().into(), dial })
+        };
+        let dial = Dial { within_us: Some(50_000), ..Dial::default() };
+        let delete = (PartitionId(1), Operation::Change { key: b"k".as_slice().into(), change: Change::Delete, dial });
+        for (operations, patience_us) in [
+            (vec![get(Some(50_000))], 50_000 + GRACE_US),
+            (vec![get(Some(0))], GRACE_US),
+            (vec![get(Some(50_000)), get(Some(20_000))], 70_000 + GRACE_US),
+            (vec![get(Some(50_000)), get(None)], peer.timeout_us),
+            (vec![get(Some(u32::MAX))], peer.timeout_us),
+            (vec![delete], peer.timeout_us),
+        ] {
+            let mut answer = forward(&peer, &info, &operations.into()).unwrap();
+            peer.expire(patience_us - 1);
+            assert!(answer.try_recv().is_err() && peer.is_awaited(), "{patience_us}");
+            peer.expire(patience_us);
+            assert!(matches!(answer.try_recv(), Ok(Err(Failure::Timeout(_)))), "{patience_us}");
+        }
+        // What the way takes is no part of the bound.
+        peer.answered_time(0, 300_000);
+        let mut answer = forward(&peer, &info, &VecDeque::from([get(Some(50_000))])).unwrap();
+        peer.expire(350_000 + GRACE_US - 1);
+        assert!(answer.try_recv().is_err());
+        peer.expire(350_000 + GRACE_US);
+        assert!(answer.try_recv().is_ok());
+    }
+
     /// Of a write that was sent nobody knows whether it was made; who is told that nobody could be reached sends it again.
     #[test]
     fn what_was_sent_to_a_node_that_goes_is_told_by_whether_it_writes() {
@@ -766,6 +824,15 @@ mod tests {
         // What fits leaves as it is, however large.
         peer.respond(0, 2, &[Outcome::Transacted(acted(1), Some(version), quality)], &info.new_session());
         assert!(lock(&peer.leaving).queue.bytes() > 1 << 19);
+    }
+
+    #[test]
+    fn an_answer_about_files_that_is_too_large_is_known_before_it_is_sent() {
+        let (mut peer, _) = peer();
+        peer.max_frame_bytes = 1 << 20;
+        let most = (1 << 20) - BESIDE_FILES;
+        assert!(peer.may_answer_files(most) && !peer.may_answer_files(most + 1));
+        assert!(peer.answer_files(0, u64::MAX, &vec![0; most]) && !peer.answer_files(0, 0, &vec![0; 1 << 20]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::status::{ReplicaStatus, ShardStatus};
 use crate::topology::NodeId;
 use rheostat_core::DcId;
 use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
-use rheostat_core::operation::{Action, Operation, TestWrite};
+use rheostat_core::operation::{Action, Guard, Operation, TestWrite};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::PartitionServer;
 use rheostat_core::rollback::RollbackCall;
@@ -197,13 +197,14 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::Get { key, .. } | Operation::Siblings { key, .. } | Operation::Explain { key } | Operation::Versions { key } => key.len(),
         Operation::Restore { key, versions } => key.len() + versions.iter().map(Vec::len).sum::<usize>(),
         Operation::Replace { item, .. } => item_bytes(item),
-        Operation::Put { items, .. } | Operation::PutIf { items, .. } => items.iter().map(item_bytes).sum(),
+        Operation::Put { items, .. } => items.iter().map(item_bytes).sum(),
+        Operation::PutIf { items, guards, .. } => items.iter().map(item_bytes).sum::<usize>() + guards_bytes(guards),
         Operation::Change { key, change, .. } => key.len() + change.value().map_or(0, |value| value.len()),
         Operation::TestWrite { write, .. } => test_bytes(write),
         Operation::ReadTransaction { keys, .. } => keys.iter().map(|key| key.len() + 16).sum(),
         Operation::Counter { call: CounterCall::Add { changes, .. }, .. } => changes.iter().map(|(key, _)| key.len() + 16).sum(),
         Operation::Counter { call, .. } => call.key().map_or(0, |key| key.len() + 16),
-        Operation::Transact { actions, .. } => actions.iter().map(action_bytes).sum(),
+        Operation::Transact { actions, guards, .. } => actions.iter().map(action_bytes).sum::<usize>() + guards_bytes(guards),
         Operation::Scan { .. } | Operation::Count { .. } | Operation::AwaitReplication { .. } => 0,
         Operation::Rollback { call } => match &**call {
             RollbackCall::Restore { keys, because, .. } => keys.iter().map(|key| key.len() + 16).sum::<usize>() + 16 * because.len(),
@@ -213,6 +214,11 @@ pub(crate) fn operation_bytes(operation: &Operation) -> usize {
         Operation::Export { .. } => 64,
         Operation::Feed { call: FeedCall::Changes { keys: key, .. } | FeedCall::Conflicts { key } } => key.len() + 32,
     }
+}
+
+/// Bytes of the keys of `guards`, and what each takes beside.
+fn guards_bytes(guards: &[Guard]) -> usize {
+    guards.iter().map(|guard| guard.key.len() + 32).sum()
 }
 
 /// Bytes of the key and the value in `action`, and what a command takes beside.
@@ -365,6 +371,7 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rheostat_core::dial::Dial;
     use std::task::Waker;
 
     #[test]
@@ -387,5 +394,17 @@ mod tests {
         assert_eq!([next(false), next(false)], [Some(4), None]);
         // There is as much room as before.
         assert!((0..10).all(|byte| handle.send(frame(byte)).is_ok()) && handle.send(frame(10)).is_err());
+    }
+
+    #[test]
+    fn the_keys_that_a_transaction_watches_count() {
+        let guards = || vec![Guard { key: vec![b'k'; 1 << 16].into(), version: None }; 4];
+        let put = || Item { key: b"k".as_slice().into(), value: None, expires_ms: 0 };
+        for operation in [
+            Operation::Transact { actions: vec![Action::Put(put())], guards: guards(), dial: Dial::default() },
+            Operation::PutIf { items: [put()].into_iter().collect(), guards: guards(), dial: Dial::default() },
+        ] {
+            assert!(operation_bytes(&operation) > 4 << 16, "{}", operation_bytes(&operation));
+        }
     }
 }

@@ -220,8 +220,9 @@ impl Shard {
         // Before any of them runs: the server that is here gives numbers of its own.
         let waiting: Vec<(Sequence, Waits)> =
             operations.into_iter().filter_map(|waits| Some((self.expected.remove(&(replica, waits.op))?, waits))).collect();
-        for (mut sequence, Waits { op, operation, session, .. }) in waiting {
+        for (mut sequence, Waits { op, mut operation, session, since_us, .. }) in waiting {
             self.timed.remove(&(replica, op));
+            operation.has_waited(now.monotonic_us.saturating_sub(since_us));
             sequence.operations.push_front((partition, operation));
             self.go_on(now, sequence, session);
         }
@@ -302,7 +303,10 @@ struct Waits {
     op: OpId,
     operation: Operation,
     session: Session,
+    since_us: u64,
     deadline_us: u64,
+    /// That is the operation's own bound, and not this node's.
+    bounded: bool,
 }
 
 /// What waits for a server that comes with its files, in order: operations, and frames of its own data center, where nobody sends anything again.
@@ -322,6 +326,9 @@ struct Bounds {
 
 /// Frames that wait, at most: in number and bytes.
 const MOST_FRAMES: (usize, usize) = (4096, 8 << 20);
+
+/// What operations wait for there.
+const WAITED_FOR: &str = "its partition's server, which is moving here";
 
 /// Stands in for a partition server whose store is being opened, or that has moved to another node.
 pub(super) struct Away {
@@ -353,7 +360,7 @@ impl Away {
 impl PartitionServer for Away {
     fn start(&mut self, _: Now, _: &mut Outbox) {}
 
-    fn execute(&mut self, now: Now, operation: Operation, session: &mut Session, _: &mut Outbox) -> Execution {
+    fn execute(&mut self, now: Now, mut operation: Operation, session: &mut Session, _: &mut Outbox) -> Execution {
         let failed = |failure| Execution::Done { outcome: Outcome::Failed(failure), after: Position(0) };
         let Some((held, bounds)) = &self.held else { return failed(self.why()) };
         let mut held = lock(held);
@@ -362,7 +369,10 @@ impl PartitionServer for Away {
         }
         let op = OpId(held.next_op);
         held.next_op += 1;
-        held.operations.push_back(Waits { op, operation, session: session.clone(), deadline_us: now.monotonic_us + bounds.wait_us });
+        let own_us = operation.dial_mut().and_then(|dial| dial.within_us).map(u64::from).filter(|own_us| *own_us < bounds.wait_us);
+        let (since_us, bounded) = (now.monotonic_us, own_us.is_some());
+        let deadline_us = since_us + own_us.unwrap_or(bounds.wait_us);
+        held.operations.push_back(Waits { op, operation, session: session.clone(), since_us, deadline_us, bounded });
         Execution::Waiting(op)
     }
 
@@ -382,15 +392,22 @@ impl PartitionServer for Away {
 
     fn tick(&mut self, now: Now, out: &mut Outbox) {
         let Some((held, _)) = &self.held else { return };
-        while let Some(waits) = lock(held).operations.pop_front_if(|waits| waits.deadline_us <= now.monotonic_us) {
-            let outcome = Outcome::Failed(Failure::Unreachable(self.status.server.partition));
-            out.done.push(Done { op: waits.op, outcome, session: waits.session });
+        let mut held = lock(held);
+        let is_over = |waits: &Waits| waits.deadline_us <= now.monotonic_us;
+        if !held.operations.iter().any(is_over) {
+            return;
+        }
+        let (over, waiting): (VecDeque<Waits>, VecDeque<Waits>) = std::mem::take(&mut held.operations).into_iter().partition(is_over);
+        held.operations = waiting;
+        for Waits { op, session, bounded, .. } in over {
+            let failure = if bounded { Failure::Timeout(WAITED_FOR.into()) } else { Failure::Unreachable(self.status.server.partition) };
+            out.done.push(Done { op, outcome: Outcome::Failed(failure), session });
         }
     }
 
     fn next_tick_us(&self) -> u64 {
         let held = self.held.as_ref().map(|(held, _)| lock(held));
-        held.and_then(|held| held.operations.front().map(|waits| waits.deadline_us)).unwrap_or(u64::MAX)
+        held.and_then(|held| held.operations.iter().map(|waits| waits.deadline_us).min()).unwrap_or(u64::MAX)
     }
 
     fn connected(&mut self, _: Now, _: DcId, _: &mut Outbox) {}
@@ -407,7 +424,7 @@ impl PartitionServer for Away {
 
     fn waits_for(&self, op: OpId) -> Option<String> {
         let (held, _) = self.held.as_ref()?;
-        lock(held).operations.iter().any(|waits| waits.op == op).then(|| "its partition's server, which is moving here".to_owned())
+        lock(held).operations.iter().any(|waits| waits.op == op).then(|| WAITED_FOR.to_owned())
     }
 
     fn write_through(&mut self) {}
@@ -454,8 +471,10 @@ impl PartitionServer for Away {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::KeyspaceConfig;
     use crate::shard::mailbox::Answer;
     use rheostat_core::Timestamp;
+    use rheostat_core::dial::Dial;
     use rheostat_core::ids::KeyspaceId;
     use rheostat_protocols::causal::CausalClient;
 
@@ -490,6 +509,31 @@ mod tests {
         recovery.server = 0;
         recovery.fail(now_us);
         assert_eq!(recovery.due_us, None, "positions that could not be told apart");
+    }
+
+    #[test]
+    fn who_has_a_bound_waits_no_longer_for_a_server_that_comes() {
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        let info = KeyspaceInfo::new(KeyspaceId(0), &keyspace, true).unwrap();
+        let limits = Limits { operation_timeout_ms: 5_000, ..Limits::default() };
+        let (mut away, _held) = Away::waiting(&info, ServerId::default(), "it comes", &limits);
+        let at = |monotonic_us| Now { monotonic_us, physical_ms: 0 };
+        let mut out = Outbox::default();
+        for within_us in [None, Some(50_000), Some(60_000_000), Some(0)] {
+            let get = Operation::Get { key: b"k".as_slice().into(), dial: Dial { within_us, ..Dial::default() } };
+            assert!(matches!(away.execute(at(1_000), get, &mut info.new_session(), &mut out), Execution::Waiting(_)));
+        }
+        let mut ended = |now_us| {
+            let next_us = away.next_tick_us();
+            away.tick(at(now_us), &mut out);
+            let told = |done: Done| (done.op.0, matches!(done.outcome, Outcome::Failed(Failure::Timeout(_))));
+            (next_us, out.done.drain(..).map(told).collect::<Vec<_>>())
+        };
+        assert_eq!(ended(1_000), (1_000, vec![(3, true)]));
+        assert_eq!(ended(50_999), (51_000, vec![]));
+        assert_eq!(ended(51_000), (51_000, vec![(1, true)]));
+        assert_eq!(ended(5_001_000), (5_001_000, vec![(0, false), (2, false)]), "nobody could be reached");
+        assert_eq!(ended(u64::MAX).0, u64::MAX);
     }
 
     /// A sequence of three operations of which `replica` 1 did the second, each of which the session knows of.

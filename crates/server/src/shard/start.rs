@@ -298,7 +298,7 @@ impl Shard {
 pub(crate) fn accept_clients(shard: &Rc<RefCell<Shard>>, listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let shared = shard.borrow().shared.clone();
-    tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared, move |shard, stream, address, place| {
+    tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared, true, move |shard, stream, address, place| {
         let tls = tls.clone();
         tokio::task::spawn_local(async move {
             connection::serve(shard, stream, address, tls).await;
@@ -313,21 +313,22 @@ fn accept(shard: &Rc<RefCell<Shard>>, shared: &Arc<Shared>, acceptors: Acceptors
     if let Some(listener) = peer {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let strangers = Arc::new(peer::accept::Strangers::default());
-        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), move |shard, stream, _, place| {
-            let (tls, stranger) = (peer_tls.clone(), strangers.admit());
+        tokio::task::spawn_local(accept_loop(listener, shard.clone(), shared.clone(), false, move |shard, stream, _, place| {
             let shared = shard.borrow().shared.clone();
+            let (tls, stranger) = (peer_tls.clone(), strangers.admit(place.is_some(), shared.peers.iter().flatten().count()));
             tokio::task::spawn_local(peer::accept::serve(shard, shared, stream, tls, stranger, place));
         }));
     }
     Ok(())
 }
 
-/// Accepts connections and deals them out to the shards in turn. `serve` runs on the shard's thread.
+/// Accepts connections and deals them out to the shards in turn. `serve` runs on the shard's thread. One that needs a place among those that the process can have open is refused without; others are told.
 async fn accept_loop(
     listener: tokio::net::TcpListener,
     shard: Rc<RefCell<Shard>>,
     shared: Arc<Shared>,
-    serve: impl Fn(Rc<RefCell<Shard>>, TcpStream, SocketAddr, Descriptor) + Send + Sync + Clone + 'static,
+    needs_place: bool,
+    serve: impl Fn(Rc<RefCell<Shard>>, TcpStream, SocketAddr, Option<Descriptor>) + Send + Sync + Clone + 'static,
 ) {
     let own = shard.borrow().index();
     let mut stopping = shared.stopping.subscribe();
@@ -349,7 +350,8 @@ async fn accept_loop(
                 continue;
             }
         };
-        let Some(place) = descriptors::take() else {
+        let place = descriptors::take();
+        if place.is_none() && needs_place {
             // What is left is kept for stores and links. If the client does not get to read it, it is refused all the same.
             let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
             if !refusing {
@@ -357,7 +359,7 @@ async fn accept_loop(
             }
             refusing = true;
             continue;
-        };
+        }
         refusing = false;
         let target = next % shared.shards.len();
         next = target + 1;

@@ -68,6 +68,9 @@ pub(super) async fn run(shard: Rc<RefCell<Shard>>, mut mailbox: Mailbox) {
     tokio::task::unconstrained(poll_fn(|context| turn(&shard, &mut mailbox, timer.as_mut(), &mut armed_us, &mut swept_us, &mut stop_by_us, context)))
         .await;
     shard.borrow_mut().flush_all();
+    // What a client waits for can hold the shard, which holds the connection: neither would ever be dropped, nor the stores.
+    let connections = std::mem::take(&mut shard.borrow_mut().connections);
+    connections.values().for_each(|connection| connection.give_up());
 }
 
 fn turn(

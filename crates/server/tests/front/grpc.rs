@@ -1,10 +1,18 @@
 //! gRPC through the client library, and past it where the library would not send such a request.
 
 use crate::{alone, client, grid, grpc_address, options, pair, secured, siblings};
+use bytes::Bytes;
+use http_body_util::StreamBody;
+use hyper::Request;
+use hyper::body::Frame;
 use rheostat_client::{Client, Dial, Error, Level, Options, Put, Quorum, TestWrite, v1};
 use rheostat_server::node::Node;
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+use tonic::body::Body;
+use tonic::codegen::Service;
 use tonic::transport::Channel;
 use v1::store_client::StoreClient;
 
@@ -66,6 +74,68 @@ async fn silent_connections_are_closed() {
     node.shutdown().await;
 }
 
+/// Requests that are announced large and do not come have room in memory one after the other, are ended, and leave it to others.
+#[tokio::test]
+async fn half_sent_requests_leave_room_for_others() {
+    let mut config = alone("grpc");
+    config.limits.max_request_bytes = 8 << 20;
+    config.limits.memory_bytes = 64 << 20;
+    // A connection has as long to ask for something.
+    config.limits.stall_timeout_ms = 1_000;
+    let node = Node::start(config).await.unwrap();
+    let channel = Channel::from_shared(format!("http://{}", grpc_address(&node))).unwrap().connect().await.unwrap();
+    let mut halves = Vec::new();
+    for _ in 0..4 {
+        let (sender, receiver) = mpsc::channel(1);
+        let head = Bytes::from([&[0u8][..], &(6u32 << 20).to_be_bytes()].concat());
+        sender.send(Ok::<_, tonic::Status>(Frame::data(head))).await.unwrap();
+        let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
+        let request = Request::post("/rheostat.v1.Store/Put").header("content-type", "application/grpc").header("te", "trailers").body(body).unwrap();
+        let mut channel = channel.clone();
+        let asked = tokio::spawn(async move {
+            std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+            channel.call(request).await.unwrap()
+        });
+        halves.push((sender, asked));
+    }
+    for (_sender, asked) in halves {
+        let answer = tokio::time::timeout(Duration::from_secs(60), asked).await.expect("it is ended").unwrap();
+        let code = Code::from_bytes(answer.headers()["grpc-status"].as_bytes());
+        assert!(matches!(code, Code::DeadlineExceeded | Code::ResourceExhausted), "{code:?}");
+    }
+    let mut session = client(&node).await.session("default");
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while session.put("large", vec![b'x'; 7 << 20]).await.is_err() {
+        assert!(tokio::time::Instant::now() < until, "a large request has no room");
+    }
+    node.shutdown().await;
+}
+
+/// Strangers may ask for health: not with much.
+#[tokio::test]
+async fn a_question_for_health_is_small() {
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let channel = Channel::from_shared(format!("http://{}", grpc_address(&node))).unwrap().connect().await.unwrap();
+    let error = HealthClient::new(channel).check(HealthCheckRequest { service: "x".repeat(20_000) }).await.unwrap_err();
+    assert_eq!(error.code(), Code::OutOfRange, "{error:?}");
+    node.shutdown().await;
+}
+
+/// What a caller has said is repeated in part: an error travels in a header, which clients read to some length.
+#[tokio::test]
+async fn an_error_about_a_long_name_is_told() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let mut store = raw(&node).await;
+    let long = "x".repeat(100_000);
+    let error = store.get(get(&long, "", 0)).await.unwrap_err();
+    assert!(error.code() == Code::NotFound && error.message().contains("there are: default"), "{:?}", error.code());
+    let dial = Some(v1::Dial { service_level: long, ..Default::default() });
+    let error = store.get(v1::GetRequest { dial, ..get("default", "", 0) }).await.unwrap_err();
+    assert!(error.code() == Code::InvalidArgument && error.message().contains("1024"), "{:?}", error.code());
+    node.shutdown().await;
+}
+
 /// A reply that would be larger than is allowed is refused, whoever asks.
 #[tokio::test]
 async fn a_reply_that_is_too_large_is_refused() {
@@ -98,6 +168,28 @@ async fn values_are_bytes_and_expire() {
     let later = session.get("later").await.unwrap();
     assert!(later.value.is_some() && later.expires_ms > later.version.unwrap().millis);
     node.shutdown().await;
+}
+
+/// A time from now on is one by the node's clock, as the versions that it stamps are.
+#[tokio::test]
+async fn what_expires_does_by_the_clock_that_the_node_believes() {
+    for hours in [-1, 1] {
+        let mut config = alone("grpc");
+        config.emulation.clock_offset_ms = hours * 3_600_000;
+        let node = Node::start(config).await.unwrap();
+        let mut session = client(&node).await.session("default");
+        let life = Duration::from_secs(1800);
+        let put = |key: &'static str| Put { expires_after: Some(life), ..Put::new(key, "v") };
+        session.put_item(put("one")).await.unwrap();
+        session.put_many([put("{t}a"), put("{t}b")]).await.unwrap();
+        for key in ["one", "{t}a", "{t}b"] {
+            let read = session.get(key).await.unwrap();
+            assert!(read.value.is_some(), "{key} has expired, with the clock {hours} h ahead");
+            let expires_ms = read.expires_ms.saturating_sub(read.version.unwrap().millis);
+            assert!(expires_ms < 2 * life.as_millis() as u64, "{key} expires after {expires_ms} ms, with the clock {hours} h ahead");
+        }
+        node.shutdown().await;
+    }
 }
 
 #[tokio::test]

@@ -255,6 +255,14 @@ async fn the_server_tells_about_itself() {
     client.ask("GET k").await;
     let quality = client.ask("RHEO QUALITY").await;
     assert_eq!(quality.items()[1].text(), "causal", "{quality:?}");
+    // Of what fails, or is about several keys, nothing is told: not what was told of another reply.
+    let long = "k".repeat(rheostat_storage::MAX_KEY_BYTES + 1);
+    for request in [format!("SET {long} v"), "EXISTS k other".into(), "DEL none other".into()] {
+        client.ask("GET k").await;
+        client.ask(&request).await;
+        let quality = client.ask("RHEO QUALITY").await;
+        assert!(quality.items().iter().skip(1).step_by(2).all(|item| *item == Reply::Null), "{quality:?}");
+    }
     let explained = client.ask("RHEO EXPLAIN k").await;
     assert_eq!(explained.items().len(), 1, "{explained:?}");
     let fields: Vec<String> = explained.items()[0].items().iter().take(4).map(|item| item.text()).collect();

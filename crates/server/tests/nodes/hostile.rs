@@ -1,6 +1,6 @@
 //! Clients that send nonsense, send half, send slowly, do not read, or do not know the password.
 
-use crate::client::{Client, Reply, eventually};
+use crate::client::{Client, PATIENCE, Reply, eventually};
 use crate::cluster::{Plan, single, start_single};
 use rheostat_server::config::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -157,6 +157,22 @@ async fn a_client_that_reads_late_gets_everything() {
         assert!(matches!(client.receive().await, Some(Reply::Bulk(bytes)) if bytes.len() == 1 << 20));
     }
     assert_eq!(client.receive().await, Some(Reply::Simple("PONG".into())));
+    node.shutdown().await;
+}
+
+/// Who says that nothing more will come still gets what was asked for, however large.
+#[tokio::test]
+async fn a_client_that_sends_nothing_more_gets_everything() {
+    let (node, mut client) = start_single(single(1)).await;
+    let large = vec![b'x'; 32 << 20];
+    assert_eq!(client.ask_with(&[b"SET".as_slice(), b"large", &large]).await, Reply::ok());
+    let mut stream = TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap();
+    stream.write_all(b"GET large\r\nPING\r\n").await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the connection ends").unwrap();
+    let expected = [format!("${}\r\n", large.len()).as_bytes(), &large, b"\r\n+PONG\r\n"].concat();
+    assert!(answer == expected, "{} bytes of {}", answer.len(), expected.len());
     node.shutdown().await;
 }
 

@@ -1,7 +1,8 @@
 //! Stopping, starting again, and what is found then.
 
-use crate::client::{Client, Reply, eventually};
+use crate::client::{Client, PATIENCE, Reply, eventually};
 use crate::cluster::{Plan, any_port, keyspace, single, start_single};
+use rheostat_core::DcId;
 use rheostat_server::config::{DurabilityConfig, KeyspaceConfig};
 use rheostat_server::{Node, NodeConfig, StartError};
 use std::time::Duration;
@@ -35,9 +36,25 @@ async fn a_data_directory_belongs_to_one_node_at_a_time() {
     let mut config = single(1);
     config.data_dir = Some(folder.path().into());
     let node = Node::start(config.clone()).await.unwrap();
+    let life = || std::fs::read_to_string(folder.path().join(".life")).unwrap();
+    let before = life();
     let error = Node::start(config.clone()).await.err().expect("it is in use").to_string();
-    assert!(error.contains("keyspace default"), "{error}");
+    assert!(error.contains("is in use"), "{error}");
+    assert_eq!(life(), before, "the others would take the node that runs for an older copy");
     node.shutdown().await;
+    // Without a store there is none that could be open.
+    let mut without = config.clone();
+    let folder = tempfile::tempdir().unwrap();
+    without.data_dir = Some(folder.path().into());
+    without.keyspaces.iter_mut().for_each(|keyspace| keyspace.durability = DurabilityConfig::Memory);
+    let node = Node::start(without.clone()).await.unwrap();
+    let life = || std::fs::read_to_string(folder.path().join(".life")).unwrap();
+    let before = life();
+    let error = Node::start(without.clone()).await.err().expect("it is in use").to_string();
+    assert!(error.contains("is in use"), "{error}");
+    assert_eq!(life(), before);
+    node.shutdown().await;
+    Node::start(without).await.unwrap().shutdown().await;
     let mut other = config.clone();
     other.cluster = "other".into();
     assert!(matches!(Node::start(other).await, Err(StartError::Folder(_))));
@@ -145,6 +162,25 @@ async fn requests_that_have_arrived_are_answered_before_the_end() {
         assert_eq!(reply, Reply::ok());
     }
     stopping.await.unwrap();
+}
+
+/// What a client waits for may have no end; that of the node has, and lets its stores go.
+#[tokio::test]
+async fn a_node_ends_though_a_client_waits_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan::three(1).start(Some(folder.path())).await;
+    for dc in [1, 2] {
+        cluster.node(0).router().pause_link(DcId(0), DcId(dc)).unwrap();
+    }
+    let (mut waits, mut asks) = (cluster.client(0).await, cluster.client(0).await);
+    assert_eq!(waits.ask("SET k v").await, Reply::ok());
+    waits.send(&["WAIT", "1", "0"]).await;
+    asks.ask_until_text("CLIENT LIST", "cmd=wait ").await;
+    tokio::time::timeout(PATIENCE, cluster.stop(0)).await.expect("it ends");
+    assert_eq!(waits.receive().await, None, "the connection ends with the node");
+    cluster.start(0).await;
+    cluster.client(0).await.ask_until("GET k", Reply::bulk("v")).await;
+    cluster.stop_all().await;
 }
 
 #[tokio::test]

@@ -188,6 +188,35 @@ async fn requests_that_crawl_leave_room_for_others() {
     node.shutdown().await;
 }
 
+/// What follows a large request in the same packet does not keep that one's room.
+#[tokio::test]
+async fn what_crawls_behind_a_large_request_leaves_room_for_others() {
+    // Only the pace can close it.
+    let (node, mut good) = start_single(with_little_room(10_000)).await;
+    let address = node.addresses().resp.unwrap();
+    let mut slow = Client::connect(address).await;
+    let mut request = Vec::new();
+    rheostat_resp::encode_request(&[b"ECHO".as_slice(), &vec![b'x'; 6 << 20]], &mut request);
+    let (most, end) = request.split_at(request.len() - 10);
+    slow.send_raw(most).await.unwrap();
+    let read = |list: String| list.split("qbuf=").skip(1).any(|rest| rest.split(' ').next().unwrap().parse::<usize>().unwrap() == most.len());
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !read(good.ask("CLIENT LIST").await.text()) {
+        assert!(tokio::time::Instant::now() < until, "it does not arrive");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    slow.send_raw(&[end, b"*2\r\n$4\r\nECHO\r\n$100000\r\n"].concat()).await.unwrap();
+    assert!(matches!(slow.receive().await, Some(Reply::Bulk(bytes)) if bytes.len() == 6 << 20));
+    let crawling = tokio::spawn(async move {
+        while slow.send_raw(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    large_set(address).await;
+    crawling.abort();
+    node.shutdown().await;
+}
+
 /// What a transaction keeps until EXEC has its share of memory, and not for ever.
 #[tokio::test]
 async fn large_transactions_have_room_one_after_the_other() {

@@ -1,7 +1,9 @@
 //! Monitors of predicates on real nodes: who hears of them, what is told when one is violated, and what is left after a restart.
 
-use crate::client::{Reply, eventually};
-use crate::cluster::{Cluster, Plan, single};
+use crate::client::{PATIENCE, Reply, eventually};
+use crate::cluster::{Cluster, Plan, any_port, single};
+use rheostat_client::feed::{Feed, From};
+use rheostat_client::{Client, Options, v1};
 use rheostat_core::DcId;
 use rheostat_monitor::alarm::{Alarm, Verdict};
 use rheostat_monitor::predicate::Definition;
@@ -32,7 +34,7 @@ async fn violated(told: &mut Receiver<Arc<Told>>, monitor: &str) -> Alarm {
             }
         }
     };
-    tokio::time::timeout(crate::client::PATIENCE, waiting).await.unwrap_or_else(|_| panic!("no alarm of {monitor}"))
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("no alarm of {monitor}"))
 }
 
 async fn write(cluster: &Cluster, node: usize, commands: &[&str]) {
@@ -242,9 +244,47 @@ async fn a_connection_that_listens_is_pushed_what_monitors_say() {
         listeners.push(client);
     }
     assert!(client.ask("RHEO MONITOR LISTEN").await.is_error("BUSY 64"));
-    listeners[0].ask_until("RHEO MONITOR LISTEN nolap", Reply::ok()).await;
+    let mut reply = listeners[0].ask("RHEO MONITOR LISTEN nolap").await;
+    // What was said meanwhile comes before it.
+    while matches!(reply, Reply::Array(_)) {
+        reply = listeners[0].receive().await.unwrap();
+    }
+    assert_eq!(reply, Reply::ok(), "it has a place");
     listeners[1].ask("HELLO 2").await;
     client.ask_until("RHEO MONITOR LISTEN", Reply::ok()).await;
+    cluster.stop_all().await;
+}
+
+/// Readers of streams that end with the node are not among what it waits for.
+#[tokio::test]
+async fn a_node_that_stops_ends_the_streams_of_its_readers_at_once() {
+    let change = |config: &mut NodeConfig| {
+        config.listen.grpc = any_port();
+        config.keyspaces[0].history_ms = 60_000;
+        config.limits.stop_timeout_ms = 2 * PATIENCE.as_millis() as u64;
+    };
+    let mut cluster = Plan { data_centers: vec!["a", "b"], change, ..Plan::three(1) }.start(None).await;
+    let address = cluster.configs[0].listen.grpc.unwrap();
+    let client = Client::connect_with(Options::new([format!("http://{address}")])).await.unwrap();
+    let mut feed = Feed::new(&client, "default", From::Now);
+    let begins = tokio::time::timeout(PATIENCE, feed.next()).await.expect("it begins");
+    assert_eq!(begins, Ok(Vec::new()), "where it begins comes first");
+    let request = client.request(v1::WatchMonitorsRequest { name: String::new(), recent: 0 });
+    let mut events = client.admin().watch_monitors(request).await.unwrap().into_inner();
+    tokio::time::timeout(PATIENCE, cluster.stop(0)).await.expect("it waits for nobody");
+    assert_eq!(events.message().await.unwrap(), None, "it has come to its end");
+    cluster.stop_all().await;
+}
+
+/// No keyspace of them can be rolled back, so that part does not run; it misses nothing.
+#[tokio::test]
+async fn nodes_that_meet_drop_no_messages_of_monitors() {
+    let cluster = Plan::three(1).start(None).await;
+    for node in 0..3 {
+        let status = cluster.node(node).router().status().await;
+        assert!(status.peers.iter().all(|peer| peer.connects > 0));
+        assert_eq!(status.monitors.dropped, 0);
+    }
     cluster.stop_all().await;
 }
 
@@ -268,6 +308,6 @@ async fn clocks_further_apart_than_monitors_are_told_are_said_and_no_alarm_is_ce
             }
         }
     };
-    tokio::time::timeout(crate::client::PATIENCE, waiting).await.expect("it is said");
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it is said");
     cluster.stop_all().await;
 }

@@ -535,3 +535,57 @@ async fn one_server_of_a_group_moves_at_a_time_and_one_that_is_on_its_way_goes_b
     select(&cluster, free[1], "group").await.ask_until("GET key", Reply::bulk("7")).await;
     cluster.stop_all().await;
 }
+
+#[tokio::test]
+async fn files_that_no_frame_has_room_for_do_not_come_and_it_is_said_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| {
+        config.keyspaces = vec![keyspace("causal", "causal")];
+        // The least that there may be.
+        (config.limits.max_frame_bytes, config.limits.max_request_bytes) = (1 << 20, 1 << 19);
+    };
+    let cluster = Plan { change, ..plan() }.start(Some(folder.path())).await;
+    fs::write(store(folder.path(), "a0", "causal", 0).join("beside"), vec![1u8; 2 << 20]).unwrap();
+    cluster.node(1).router().take_seat(KeyspaceId(0), PartitionId(0), "a0".into()).await.unwrap();
+    let failed = || seat_of(&cluster, 1, 0).coming.and_then(|coming| coming.failed);
+    eventually("it does not come", async || failed().is_some()).await;
+    assert!(failed().unwrap().contains("limits.max_frame_bytes"), "{:?}", failed());
+    assert_eq!((seat_of(&cluster, 0, 0).node, seat_of(&cluster, 0, 0).moves), ("a0".into(), 0));
+    cluster.stop_all().await;
+}
+
+/// What a node's directory has noted of a store that is deleted is no store that it misses when its server comes back.
+#[tokio::test]
+async fn a_node_starts_though_a_member_that_it_had_before_is_on_its_way_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![replicated("group", "session")];
+    let plan = Plan { data_centers: vec!["a"], partitions: 1, owners: vec![vec![0], vec![], vec![], vec![]], one_way_ms: 0.0, change };
+    let mut cluster = plan.start(Some(folder.path())).await;
+    select(&cluster, 0, "group").await.ask_until("SET key 7", Reply::ok()).await;
+    let host = |cluster: &Cluster, replica: u8| seat_of(cluster, 0, replica).node;
+    let hosts: Vec<String> = (0..3).map(|replica| host(&cluster, replica)).collect();
+    let number = |name: &str| (0..4).find(|node| name == format!("a{node}")).unwrap();
+    let (old, new) = (number(&hosts[1]), (0..4).find(|node| !hosts.contains(&format!("a{node}"))).unwrap());
+    let is_at = |cluster: &Cluster, node: usize| {
+        let seats: Vec<SeatInfo> = (0..4).map(|by| seat_of(cluster, by, 1)).collect();
+        seats.iter().all(|seat| seat.node == format!("a{node}") && seat.settled)
+    };
+    cluster.node(new).router().take_seat(KeyspaceId(0), PartitionId(0), hosts[1].clone()).await.unwrap();
+    eventually("the new member counts", async || is_at(&cluster, new)).await;
+    let at_old = folder.path().join(&hosts[1]);
+    eventually("what was here is deleted", async || !at_old.join("group/p0.1").exists()).await;
+    eventually("and is not missed", async || !fs::read_to_string(at_old.join("cluster")).unwrap().contains("store group/p0.1")).await;
+    for node in 0..4 {
+        cluster.stop(node).await;
+    }
+    // It was taken back, and its node ended before it had come.
+    let said =
+        format!("[[seat]]\nkeyspace = \"group\"\ndata_center = \"a\"\npartition = 0\nreplica = 1\nversion = 2\nnode = \"a{old}\"\nsettled = false\n");
+    fs::write(at_old.join(".seats"), said).unwrap();
+    for node in 0..4 {
+        cluster.start(node).await;
+    }
+    eventually("it counts where it was", async || is_at(&cluster, old)).await;
+    select(&cluster, old, "group").await.ask_until("GET key", Reply::bulk("7")).await;
+    cluster.stop_all().await;
+}

@@ -51,6 +51,36 @@ async fn what_one_connection_has_seen_the_others_of_its_name_have_seen() {
     cluster.stop_all().await;
 }
 
+/// A pipeline can be of several users: what one of them did is in his session, though another's name follows at once.
+#[tokio::test]
+async fn what_was_done_before_a_name_was_left_in_the_same_pipeline_is_in_its_session() {
+    let change = |config: &mut rheostat_server::NodeConfig| config.limits.operation_timeout_ms = 1_000;
+    // Without a third one that would pass on what is cut off.
+    let cluster = Plan { data_centers: vec!["a", "b"], change, ..Plan::three(2) }.start(None).await;
+    let mut elsewhere = cluster.client(1).await;
+    cluster.node(0).router().pause_link(DcId(0), DcId(1)).unwrap();
+    let (mut first, mut second) = (cluster.client(0).await, cluster.client(0).await);
+    let token = cluster.client(0).await.ask("RHEO SESSION GET").await.text();
+    let resume = format!("RHEO SESSION RESUME {token}");
+    let leaves = ["RHEO SESSION NAME other", "CLIENT SETNAME rheo:session=other", "RHEO SESSION RESET", &resume, "RESET"];
+    for (index, leave) in leaves.into_iter().enumerate() {
+        let name = format!("RHEO SESSION NAME user:{index}");
+        let mut pipeline = Vec::new();
+        for line in [name.as_str(), "SET x 1", leave] {
+            rheostat_resp::encode_request(words(line), &mut pipeline);
+        }
+        first.send_raw(&pipeline).await.unwrap();
+        for _ in 0..3 {
+            let reply = first.receive().await;
+            assert!(matches!(reply, Some(Reply::Simple(_))), "{leave}: {reply:?}");
+        }
+        assert!(!knows(&mut first, &mut elsewhere).await, "{leave}");
+        assert_eq!(second.ask(&name).await, Reply::ok());
+        assert!(knows(&mut second, &mut elsewhere).await, "{leave}");
+    }
+    cluster.stop_all().await;
+}
+
 #[tokio::test]
 async fn a_read_on_another_connection_of_the_name_finds_what_was_written() {
     let mut config = single(4);

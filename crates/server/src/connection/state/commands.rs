@@ -108,6 +108,7 @@ impl State {
                 return Flow::Close;
             }
             Command::Reset => {
+                self.leave_name();
                 let (created_us, wrong_passwords) = (self.created_us, self.wrong_passwords);
                 // Who was unknown before stays as long as ever.
                 let unknown_since_us = if self.authenticated { now.monotonic_us } else { self.unknown_since_us };

@@ -260,7 +260,7 @@ impl State {
                 out.writer(self.version).bulk(token.as_bytes());
             }
             RheoCommand::Session(SessionCommand::Reset) => {
-                self.member = None;
+                self.leave_name();
                 self.sessions[usize::from(keyspace.0)] = None;
                 out.writer(self.version).ok();
             }
@@ -283,7 +283,7 @@ impl State {
                 if matches!(command, RheoCommand::Session(SessionCommand::Merge(_))) {
                     info.merge_sessions(session_of(&mut self.sessions, &self.shared, keyspace), &other);
                 } else {
-                    self.member = None;
+                    self.leave_name();
                     self.sessions[usize::from(keyspace.0)] = Some(other);
                 }
                 out.writer(self.version).ok();
@@ -296,7 +296,8 @@ impl State {
             RheoCommand::Monitor(MonitorCommand::Listen(name)) => {
                 // Whoever listens already gives its place back first.
                 self.listening = None;
-                match self.shared.listen_to_monitors(String::from_utf8_lossy(name.unwrap_or_default()).into_owned(), 0) {
+                let (name, over) = (String::from_utf8_lossy(name.unwrap_or_default()).into_owned(), self.shared.stopping.subscribe());
+                match self.shared.listen_to_monitors(name, 0, over) {
                     Ok(listening) => self.listening = Some(listening),
                     Err(why) => return self.error(shard, out, &format!("BUSY {why}")),
                 }

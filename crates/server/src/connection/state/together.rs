@@ -43,6 +43,12 @@ impl Away {
     pub(super) fn to(to: Target, keyspace: KeyspaceId, now: Now, entry: Option<&'static Entry>) -> Away {
         Away { to, keyspace, operations: VecDeque::new(), renders: Vec::new(), bytes: 0, now, entry }
     }
+
+    pub(super) fn add(&mut self, partition: PartitionId, operation: Operation, render: Render) {
+        self.bytes += operation_bytes(&operation);
+        self.operations.push_back((partition, operation));
+        self.renders.push(render);
+    }
 }
 
 /// Plain writes in a row, in a keyspace whose servers agree on each write. Those to one partition are one write, on which they agree once; those to
@@ -100,9 +106,7 @@ impl State {
         if away.operations.len() >= TOGETHER_REQUESTS || away.bytes >= TOGETHER_BYTES {
             return Flow::Later;
         }
-        away.bytes += operation_bytes(&operation);
-        away.operations.push_back((partition, operation));
-        away.renders.push(render);
+        away.add(partition, operation, render);
         Flow::Done
     }
 
