@@ -119,6 +119,10 @@ impl Run {
                     Heard::Event(event) => course.hear(&event),
                     Heard::Silence => {}
                     Heard::Again => course.told.gaps.set(course.told.gaps.get() + 1),
+                    Heard::Refused(_) => {
+                        course.told.gaps.set(course.told.gaps.get() + 1);
+                        return;
+                    }
                 }
             }
         });

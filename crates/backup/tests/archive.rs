@@ -374,6 +374,11 @@ fn what_is_old_goes_and_the_rest_is_an_archive_at_each_step() {
     assert!(!std::path::Path::new(&place.store.path(&base_name(at(10)))).exists());
     assert_eq!(place.look().unneeded(at(49)), Default::default());
     assert_eq!(place.look().unneeded(at(5)), Default::default());
+    // Somebody verifies it meanwhile.
+    let place = build();
+    let looked = place.look();
+    looked.unneeded(at(75)).remove(&*place.store).unwrap();
+    assert_eq!(looked.verify(&*place.store, |_| {}).unwrap().faults, Vec::<String>::new());
     // Interrupted anywhere.
     let all = build().look().unneeded(at(75));
     for removed in 0..=all.segments.len() {

@@ -146,6 +146,10 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         _ => {}
     }
     let (topology, nodes) = arguments.connection.nodes().await?;
+    let nodes = match &arguments.command {
+        Command::Bounds(_) | Command::Slow(_) | Command::Hot(_) | Command::Clients(_) | Command::Fault(_) | Command::Dial(_) => missed(nodes).await,
+        _ => nodes,
+    };
     match arguments.command {
         Command::Status(status) => status::run(&status, json, &topology, &nodes).await,
         Command::Explain(explain) => explain::run(&explain, json, &topology, &nodes).await,
@@ -215,6 +219,15 @@ async fn status_of_all(nodes: &[Node]) -> Vec<Result<v1::StatusResponse, Error>>
 /// The data centers that do not take part, as far as any of `nodes` says so: given up, taken out, or a place that is free.
 async fn absent(nodes: &[Node]) -> BTreeSet<String> {
     status_of_all(nodes).await.iter().flatten().flat_map(|status| &status.lost).map(|lost| lost.data_center.clone()).collect()
+}
+
+/// Those of `nodes` that answer or should: nobody misses the nodes of a data center that was given up or taken out, or of a place that is free.
+async fn missed(nodes: Vec<Node>) -> Vec<Node> {
+    if nodes.iter().all(|node| node.client.is_ok()) {
+        return nodes;
+    }
+    let absent = absent(&nodes).await;
+    nodes.into_iter().filter(|node| node.client.is_ok() || !absent.contains(&node.info.data_center)).collect()
 }
 
 /// Whether the servers of `keyspace`'s partitions keep their data together by messages of their own, without links.

@@ -59,7 +59,7 @@ pub struct Arguments {
     /// How long operations may wait at their partition server, as in 20ms, or 0 [default: as long as the server lets them]
     #[arg(long, value_name = "TIME", value_parser = parse_within)]
     within: Option<u32>,
-    /// Reads are of the past: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago such as -5s (ms, s or m)
+    /// Reads are of the past: milliseconds since 1970, a version, a date such as 2026-11-22T12:34:58.590Z, or a time ago by this machine's clock such as -5s (ms, s or m)
     #[arg(long, value_name = "TIME", value_parser = Moment::parse, allow_hyphen_values = true, conflicts_with_all = ["sla", "fresh"])]
     at: Option<Moment>,
     /// How many replicas are asked, must answer a read, and must have a write, in a keyspace of protocol quorum, as in 3,2,2; 0 is what the keyspace says
@@ -214,13 +214,14 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let as_of = arguments.at.and_then(|at| AsOf::new(at.resolve(now_ms)));
     session.set_dial(Dial { fresh_ms: arguments.fresh, within_us, quorum, as_of, ..session.dial() });
     let mut receipts = arguments.receipt.as_deref().map(|path| Receipts::open(path, &mut session)).transpose()?;
-    let all_there = operate(&arguments, &mut session, &mut receipts).await.map_err(|error| error.to_string())?;
-    if let Some(receipts) = receipts {
-        receipts.end()?;
-    }
-    if arguments.show_session {
+    let done = operate(&arguments, &mut session, &mut receipts).await;
+    // Of several keys, some may have been written before one failed.
+    let kept = receipts.map_or(Ok(()), |receipts| receipts.end(done.is_ok()));
+    if arguments.show_session && (done.is_ok() || !session.token().is_empty()) {
         eprintln!("{}", session.token());
     }
+    let all_there = done.map_err(|error| error.to_string())?;
+    kept?;
     Ok(if all_there { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -257,10 +258,12 @@ impl Receipts {
         }
     }
 
-    /// Writes them. Errors: the disk's.
-    fn end(mut self) -> Result<(), Failure> {
+    /// Writes them; `done` says whether nothing failed. Errors: the disk's.
+    fn end(mut self, done: bool) -> Result<(), Failure> {
         if self.kept == 0 {
-            eprintln!("no receipt: there is one of each get, put and del that was done, in the present");
+            if done {
+                eprintln!("no receipt: there is one of each get, put and del that was done, in the present");
+            }
             return Ok(());
         }
         self.file.write_all(self.lines.as_bytes()).map_err(|error| format!("{}: {error}", self.path.display()))

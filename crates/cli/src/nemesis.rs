@@ -7,9 +7,11 @@ use clap::Args;
 use rheostat_core::dial::Level;
 use rheostat_nemesis::Options;
 use rheostat_nemesis::course::Fault;
-use std::path::PathBuf;
+use rheostat_nemesis::report::Report;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use tempfile::TempDir;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -157,6 +159,10 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         (Some(made), _) => made.path().to_owned(),
         (None, given) => given.unwrap_or_default(),
     };
+    // Better now than at the end.
+    for file in [&arguments.history, &arguments.json].into_iter().flatten() {
+        std::fs::write(file, "").map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
+    }
     let mut stop = Stop::listen().map_err(|error| format!("no signals: {error}"))?;
     let tell = |line: &str| {
         if !arguments.quiet {
@@ -167,20 +173,79 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         report = rheostat_nemesis::run(&options, tell) => report?,
         name = stop.heard() => return Err(format!("{name}: given up, nothing was checked")),
     };
-    if let Some(file) = &arguments.history {
-        std::fs::copy(&report.history, file).map_err(|error| format!("{}: {error}", file.display()))?;
-    }
-    if let Some(file) = &arguments.json {
-        std::fs::write(file, format!("{:#}\n", report.json())).map_err(|error| format!("{}: {error}", file.display()))?;
-    }
+    end(&report, temporary, &options.folder, (arguments.history.as_deref(), arguments.json.as_deref()))
+}
+
+/// Says what came of a run, and writes the files that were asked for. A temporary folder stays where something was found, or where a file cannot be written.
+fn end(report: &Report, temporary: Option<TempDir>, folder: &Path, (history, json): (Option<&Path>, Option<&Path>)) -> Result<ExitCode, Failure> {
     output::text(&report.to_string());
-    if report.findings.is_empty() {
+    let is_well = report.findings.is_empty();
+    if is_well {
         say!("\nNothing was found.");
-        return Ok(ExitCode::SUCCESS);
     }
-    if let Some(made) = temporary {
-        let _ = made.keep();
+    let at = |file: &Path, error: std::io::Error| format!("{}: {error}", file.display());
+    // A copy of a file onto itself would empty it.
+    let is_there = |file: &Path| matches!((file.canonicalize(), report.history.canonicalize()), (Ok(one), Ok(other)) if one == other);
+    let history = history.filter(|file| !is_there(file));
+    let copied = history.map_or(Ok(()), |file| std::fs::copy(&report.history, file).map(drop).map_err(|error| at(file, error)));
+    let told = json.map_or(Ok(()), |file| std::fs::write(file, format!("{:#}\n", report.json())).map_err(|error| at(file, error)));
+    let written = copied.and(told);
+    if !is_well || written.is_err() {
+        if let Some(made) = temporary {
+            let _ = made.keep();
+        }
+        say!("\nLogs, data and the history are in {}", folder.display());
     }
-    say!("\nLogs, data and the history are in {}", options.folder.display());
-    Ok(ExitCode::FAILURE)
+    written?;
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_nemesis::report::{Counter, Counts};
+
+    fn report(folder: &Path, findings: &[&str]) -> Report {
+        let history = folder.join("history.jsonl");
+        std::fs::write(&history, "").unwrap();
+        Report {
+            data_centers: vec!["eu".into()],
+            counts: Counts::default(),
+            refused_sessions: 0,
+            moves: 0,
+            happened: Vec::new(),
+            counter: Counter { answered: 0, refused: 0, value: None },
+            checked: String::new(),
+            findings: findings.iter().map(|what| (*what).to_owned()).collect(),
+            history,
+        }
+    }
+
+    #[test]
+    fn what_was_found_stays_though_a_file_cannot_be_written() {
+        let around = tempfile::tempdir().unwrap();
+        let run = |findings: &[&str], history: Option<&Path>| {
+            let made = tempfile::tempdir_in(around.path()).unwrap();
+            let folder = made.path().to_owned();
+            let report = report(&folder, findings);
+            let ended = end(&report, Some(made), &folder, (history, None));
+            (ended.is_ok(), folder.join("history.jsonl").exists())
+        };
+        let (nowhere, there) = (around.path().join("no such folder/history"), around.path().join("history"));
+        assert_eq!(run(&[], None), (true, false));
+        assert_eq!(run(&["something"], None), (true, true));
+        assert_eq!(run(&["something"], Some(&nowhere)), (false, true));
+        assert_eq!(run(&[], Some(&nowhere)), (false, true));
+        assert_eq!(run(&[], Some(&there)), (true, false));
+        assert!(there.exists());
+    }
+
+    #[test]
+    fn a_history_that_is_asked_for_where_it_is_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = report(folder.path(), &[]);
+        std::fs::write(&report.history, "what was seen").unwrap();
+        assert!(end(&report, None, folder.path(), (Some(&report.history), None)).is_ok());
+        assert_eq!(std::fs::read_to_string(&report.history).unwrap(), "what was seen");
+    }
 }

@@ -41,6 +41,24 @@ fn prints(arguments: &[&str], says: &[&str]) {
     }
 }
 
+/// It is there for `ctl` and `kv`, and says nothing of servers that are started for a measurement.
+#[test]
+fn a_password_in_the_environment_does_not_hinder_bench() {
+    let wrong: [&[&str]; 5] = [
+        &["ycsb", "a", "--connections", "0"],
+        &["limit", "a", "--connections", "0"],
+        &["visibility", "--rtt", "nonsense"],
+        &["counter", "--rtt", "nonsense"],
+        &["soak", "--duration=-1"],
+    ];
+    for arguments in wrong {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat"));
+        let output = command.arg("bench").args(arguments).env_remove("RHEOSTAT_LOG").env("RHEOSTAT_PASSWORD", "of a cluster").output().unwrap();
+        // Not 2: nothing else is wrong with them.
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn wrong_arguments_are_refused_with_the_reason() {
     fails(&[], 2, "Usage: rheostat");
@@ -418,6 +436,14 @@ fn receipts_are_kept_and_verified_and_what_is_wrong_with_them_is_said() {
     assert!(kv(0, &["--receipt", &yours, "del", "photo", "nothing"]).status.code() == Some(1), "one key is not there");
     let none = kv(0, &["--receipt", &yours, "mget", "photo"]);
     assert!(text(&none.stderr).contains("no receipt"), "{}", text(&none.stderr));
+    // A write that misses its service level is made all the same, and is in the session.
+    assert!(demo.ctl(&["pause-link", "us-east", "us-west"]).status.success());
+    let missed = kv(0, &["--sla", "durable 2 100ms", "--show-session", "put", "first", "1"]);
+    assert_eq!(missed.status.code(), Some(1), "{}", text(&missed.stderr));
+    assert!(demo.ctl(&["resume-link", "us-east", "us-west"]).status.success());
+    let said = text(&missed.stderr);
+    let token = said.lines().next().unwrap();
+    until("1\n", |_| {}, || text(&kv(1, &["--session", token, "get", "first"]).stdout));
 
     let status = text(&demo.ctl(&["status", "--verbose"]).stdout);
     let keys: Vec<String> = status.split_whitespace().filter(|word| word.len() == 64).map(str::to_string).collect();

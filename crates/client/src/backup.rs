@@ -63,6 +63,7 @@ pub struct Taking {
     source: Arc<Source>,
     at: Timestamp,
     since: Timestamp,
+    partitions: u32,
     keyspaces: Vec<Taken>,
     /// Who was asked to hold it.
     asked: Vec<Asked>,
@@ -111,13 +112,14 @@ impl Backup {
         }
         let mut clients = clients.to_vec();
         clients.sort_by_key(|client| client.topology().data_center != *from);
+        let (clients, partitions) = alike(clients).await?;
         let keyspaces = self.chosen(topology)?;
         let name = RandomState::new().hash_one(0_u8);
         let source = Arc::new(Source { name, clients, data_centers: topology.data_centers.clone(), patience: self.patience });
         // One node of a data center is enough to keep what is there; another one can be asked for it.
         let mut asked = Vec::new();
         for keyspace in &keyspaces {
-            for partition in 0..topology.partitions {
+            for partition in 0..partitions {
                 let one_of_each = |client: &usize| {
                     let dc = |client: usize| &source.clients[client].topology().data_center;
                     (0..*client).all(|other| dc(other) != dc(*client))
@@ -152,7 +154,7 @@ impl Backup {
             }
         }
         for (place, keyspace) in keyspaces.iter().enumerate() {
-            for partition in 0..topology.partitions {
+            for partition in 0..partitions {
                 if !places.contains_key(&(place, partition)) {
                     let why = refused.remove(&(place, partition)).unwrap_or_else(|| Error::Refused("no data center holds it".into()));
                     return Err(of_partition(&keyspace.name, partition, why));
@@ -179,7 +181,7 @@ impl Backup {
             tokio::spawn(renewing).abort_handle()
         };
         let renewing = (0..source.clients.len()).map(renew).collect();
-        Ok(Taking { source, at, since: self.since.unwrap_or(Timestamp::ZERO), keyspaces, places, asked, renewing })
+        Ok(Taking { source, at, since: self.since.unwrap_or(Timestamp::ZERO), partitions, keyspaces, places, asked, renewing })
     }
 
     fn chosen(&self, topology: &v1::TopologyResponse) -> Result<Vec<v1::Keyspace>, Error> {
@@ -196,6 +198,32 @@ impl Backup {
         }
         Ok(chosen.into_iter().map(|place| topology.keyspaces[place].clone()).collect())
     }
+}
+
+/// Those of `clients` that answer and speak of as many partitions as the first one of them that does, and how many those are. What a client was told when it connected may be from before a split; and
+/// while one goes from data center to data center, a partition is not the same everywhere.
+async fn alike(clients: Vec<Client>) -> Result<(Vec<Client>, u32), Error> {
+    let mut asking = JoinSet::new();
+    for (place, client) in clients.iter().cloned().enumerate() {
+        asking.spawn(async move {
+            let answer = async {
+                let topology = client.store(0)?.topology(client.request(v1::TopologyRequest {})).await?;
+                Ok::<u32, Error>(topology.into_inner().partitions)
+            };
+            (place, answer.await)
+        });
+    }
+    let (mut said, mut last) = (BTreeMap::new(), Error::Unreachable("no node to ask".into()));
+    while let Some(answer) = asking.join_next().await {
+        match answer {
+            Ok((place, Ok(partitions))) => drop(said.insert(place, partitions)),
+            Ok((_, Err(error))) => last = error,
+            Err(_) => {}
+        }
+    }
+    let Some(partitions) = said.values().next().copied() else { return Err(last) };
+    let same = clients.into_iter().enumerate().filter(|(place, _)| said.get(place) == Some(&partitions));
+    Ok((same.map(|(_, client)| client).collect(), partitions))
 }
 
 /// Keyspace, partition, and the node that is asked.
@@ -238,6 +266,11 @@ impl Taking {
     /// The time.
     pub fn at(&self) -> Timestamp {
         self.at
+    }
+
+    /// In how many partitions the keys are.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
     }
 
     /// The keyspaces, in the cluster's order.
@@ -391,7 +424,7 @@ pub struct Imported {
 pub async fn import(clients: &[Client], keyspace: &str, keys: Vec<Exported>, patience: Duration) -> Result<Imported, Error> {
     let until = Instant::now() + patience;
     let first = clients.first().ok_or_else(|| Error::Refused("no node to ask".into()))?;
-    let mut clients = clients.iter().cycle();
+    let mut others = clients.iter().cycle().skip(1);
     // The versions' names are of another cluster, and are not looked at.
     let names = &first.topology().data_centers;
     let keys: Vec<v1::ExportedKey> = keys.into_iter().map(|one| key_state_out(names, one)).collect();
@@ -406,8 +439,9 @@ pub async fn import(clients: &[Client], keyspace: &str, keys: Vec<Exported>, pat
             Err(status) => Error::from(status),
         };
         match error {
-            Error::Busy(_) | Error::Timeout(_) if Instant::now() < until => {}
-            Error::Unreachable(_) if Instant::now() < until => client = clients.next().unwrap_or(first),
+            Error::Busy(_) if Instant::now() < until => {}
+            // One that keeps silent may do so for long.
+            Error::Timeout(_) | Error::Unreachable(_) if Instant::now() < until => client = others.next().unwrap_or(first),
             other => return Err(other),
         }
         tokio::time::sleep(PAUSE).await;

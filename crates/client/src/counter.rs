@@ -91,6 +91,7 @@ impl Session {
         };
         let (name, dial) = (Some(self.names.next()), self.served_dial(self.dial()));
         let mut tries = Tries::named(self.client.options());
+        let mut doubt = None;
         let reply = loop {
             let add = |mut counters: Counters, context| {
                 let (additions, scope) = (additions.clone(), scope.into());
@@ -98,10 +99,25 @@ impl Session {
                 let request = self.client.request_within(message, tries.left());
                 async move { counters.add(request).await }
             };
-            match self.call(&first, &tries, add).await {
-                Err(failed) if tries.again(&failed.error).await => {}
-                sent => break self.told(sent)?,
+            let mut failed = match self.call(&first, &tries, add).await {
+                Ok(reply) => break reply,
+                Err(failed) => failed,
+            };
+            if failed.doubt {
+                let error = if failed.error.is_doubt() { failed.error.clone() } else { Error::Timeout("the server did not answer in time".into()) };
+                doubt = Some(error);
             }
+            if tries.again(&failed.error).await {
+                continue;
+            }
+            // That a try has changed nothing is not so of those before it. Only what the bounds do not allow is said of the update, whichever try it was.
+            if !failed.error.is_doubt()
+                && !matches!(failed.error, Error::NoRights(_))
+                && let Some(doubt) = doubt
+            {
+                failed.error = doubt;
+            }
+            break self.told(Err(failed))?;
         };
         if reply.values.len() != additions.len() {
             return Err(Error::Server(format!("{} counters were updated, {} were answered", additions.len(), reply.values.len())));

@@ -35,6 +35,16 @@ impl Error {
     pub fn is_passing(&self) -> bool {
         matches!(self, Error::Busy(_) | Error::Unreachable(_))
     }
+
+    /// Whether a write may have happened.
+    pub(crate) fn is_doubt(&self) -> bool {
+        matches!(self, Error::Timeout(_) | Error::Unreachable(_) | Error::Server(_))
+    }
+
+    /// Whether the same, asked for again, is refused again.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !self.is_doubt() && !self.is_passing()
+    }
 }
 
 impl From<Status> for Error {

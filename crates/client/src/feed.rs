@@ -118,7 +118,7 @@ impl Feed {
                     return Ok(changes.into_iter().map(Change::of).collect());
                 }
                 // A node that dies ends its streams with whatever error comes first.
-                Err(error) if !error.is_passing() && !matches!(error, Error::Timeout(_) | Error::Server(_)) => {
+                Err(error) if error.is_refusal() => {
                     self.stream = None;
                     return Err(error);
                 }

@@ -1,6 +1,6 @@
 //! Rheostat's Rust client.
 //!
-//! A [`Client`] knows one data center's nodes and sends each operation to the node that leads or owns the key's partition, or to another while that one is away. What a user has seen and written is
+//! A [`Client`] knows one data center's nodes, asks now and then which there are, and sends each operation to the node that leads or owns the key's partition, or to another while that one is away. What a user has seen and written is
 //! a [`Session`]: it carries its token by itself, and the token can be taken out ([`Session::token`]) and handed to a session in another process
 //! or another data center ([`Client::resume`], [`Session::merge`]), which then sees at least as much.
 //! A read-only transaction goes to one node, which asks the others, or, where the session can predict its snapshot, to all its partitions' nodes at once ([`Session::read_transaction`]).
@@ -157,7 +157,7 @@ impl Client {
         }
     }
 
-    /// The cluster as the node that answered first described it.
+    /// The cluster as the node that answered first described it, when it did.
     pub fn topology(&self) -> &v1::TopologyResponse {
         &self.shared.topology
     }
@@ -172,10 +172,27 @@ impl Client {
         Session::new(self.clone(), keyspace.into(), token.into())
     }
 
-    /// What one node says of itself; the generated client, for everything of the `Admin` service that speaks of one node.
+    /// What one node says of itself; the generated client, for everything of the `Admin` service that speaks of one node. It is the node that answered first, always: when that one has gone for good, it takes another client to ask
+    /// another node.
     pub fn admin(&self) -> AdminClient<Channel> {
+        self.admin_over(self.shared.home.clone())
+    }
+
+    fn admin_over(&self, channel: Channel) -> AdminClient<Channel> {
         let limit = self.shared.options.max_message_bytes;
-        AdminClient::new(self.shared.home.clone()).max_decoding_message_size(limit).max_encoding_message_size(limit)
+        AdminClient::new(channel).max_decoding_message_size(limit).max_encoding_message_size(limit)
+    }
+
+    /// As [`Client::admin`], of `node`.
+    fn admin_of(&self, node: usize) -> Result<AdminClient<Channel>, Error> {
+        Ok(self.admin_over(self.shared.routes.to(&self.shared.options, node)?))
+    }
+
+    /// The nodes to ask for what any of them knows: the one that answered first in front, as long as there is one, so that not all clients ask the same.
+    fn any(&self) -> Vec<usize> {
+        let mut nodes = self.nodes("", &[], 0);
+        nodes.sort_by_key(|node| *node != 0);
+        nodes
     }
 
     /// `message` with the password and the default deadline, for the generated clients.
@@ -204,7 +221,36 @@ impl Client {
                 }
             });
         }
+        if self.shared.routes.is_to_renew() {
+            let client = self.clone();
+            tokio::spawn(async move { client.renew().await });
+        }
         self.shared.routes.nodes(keyspace, key, turn)
+    }
+
+    /// Asks which nodes the data center has: the first that answers of those that are known, or else at the addresses of the options.
+    async fn renew(&self) {
+        let Shared { options, password, routes, topology: first, .. } = &*self.shared;
+        let is_here = |topology: &v1::TopologyResponse| (&topology.cluster, &topology.data_center) == (&first.cluster, &first.data_center);
+        for node in routes.nodes("", &[], 0) {
+            let (Ok(mut store), address) = (self.store(node), routes.address(node)) else { continue };
+            let answer = tokio::time::timeout(ANSWERS_WITHIN, store.topology(self.request(v1::TopologyRequest {}))).await;
+            if let Ok(Ok(answer)) = answer
+                && is_here(answer.get_ref())
+                && routes.renew(answer.get_ref(), &address, None).is_ok()
+            {
+                return;
+            }
+        }
+        for address in &options.addresses {
+            let answer = tokio::time::timeout(options.connect_timeout, introduce(options, password, address)).await;
+            if let Ok(Ok((channel, topology))) = answer
+                && is_here(&topology)
+                && routes.renew(&topology, address, Some(channel)).is_ok()
+            {
+                return;
+            }
+        }
     }
 
     /// Whether `node` answers, be it that it refuses.

@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::options::Options;
 use rheostat_core::slots;
 use rheostat_proto::v1;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
@@ -16,20 +16,73 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const AVOIDED: Duration = Duration::from_secs(1);
 const LONGEST_AVOIDED: Duration = Duration::from_secs(8);
 
+/// How long after it was asked which nodes there are that is asked again: while all answer, and while one does not.
+const RENEWED: Duration = Duration::from_secs(60);
+const RENEWED_SOON: Duration = Duration::from_secs(5);
+
 /// The home data center's nodes and the connections to them. A connection is made when it is first used, and made anew by itself.
 pub(crate) struct Routes {
-    /// The nodes' addresses, the one that answered first in front.
-    addresses: Vec<String>,
-    /// Their names.
-    names: Vec<String>,
-    /// Per partition, indexes into `addresses`.
-    owners: Vec<Vec<usize>>,
-    partitions: u16,
+    known: RwLock<Known>,
+    /// When it was asked last which nodes there are.
+    asked: Mutex<Instant>,
     /// By keyspace, as sessions name it, and partition: the node that another one named as better to ask, because its server leads, or has moved there.
     homes: RwLock<HashMap<String, BTreeMap<u16, usize>>>,
     channels: Mutex<BTreeMap<usize, Channel>>,
     /// The nodes that gave no answer.
     away: Mutex<BTreeMap<usize, Away>>,
+}
+
+/// Which nodes there are.
+#[derive(Default)]
+struct Known {
+    /// The nodes' addresses, the one that answered first in front. Who has gone keeps its place.
+    addresses: Vec<String>,
+    /// Their names.
+    names: Vec<String>,
+    /// Indexes into `addresses`: those that have not gone.
+    there: Vec<usize>,
+    /// Per partition, indexes into `addresses`.
+    owners: Vec<Vec<usize>>,
+}
+
+/// The nodes of the data center of the one that gave `topology`.
+fn nodes_of(topology: &v1::TopologyResponse) -> impl Iterator<Item = &v1::Node> {
+    topology.nodes.iter().filter(|node| node.data_center == topology.data_center && !node.grpc.is_empty())
+}
+
+impl Known {
+    /// Takes the nodes of `topology`, and the one that gave it, `at` this address; returns that one's index.
+    fn take(&mut self, topology: &v1::TopologyResponse, at: &str) -> Result<usize, Error> {
+        let partitions = u16::try_from(topology.partitions).ok().filter(|count| *count > 0);
+        let partitions = partitions.ok_or_else(|| Error::Server(format!("the server speaks of {} partitions", topology.partitions)))?;
+        let gave = self.index(&topology.node, at);
+        let (mut there, mut owners) = (BTreeSet::from([gave]), vec![Vec::new(); usize::from(partitions)]);
+        for node in nodes_of(topology) {
+            let index = self.index(&node.name, &node.grpc);
+            there.insert(index);
+            for partition in &node.partitions {
+                if let Some(owners) = owners.get_mut(*partition as usize) {
+                    owners.push(index);
+                }
+            }
+        }
+        (self.there, self.owners) = (there.into_iter().collect(), owners);
+        Ok(gave)
+    }
+
+    /// Of the node with this name, which may be a new one.
+    fn index(&mut self, name: &str, address: &str) -> usize {
+        self.names.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.addresses.push(address.to_owned());
+            self.names.len() - 1
+        })
+    }
+
+    fn partition_of(&self, key: &[u8]) -> u16 {
+        // There are no more than that.
+        slots::partition_of(key, self.owners.len() as u16).0
+    }
 }
 
 /// A node that gave no answer: it could not be reached, its connection broke, or it kept silent.
@@ -43,35 +96,70 @@ struct Away {
 impl Routes {
     /// The routes that `topology` describes, which the node at `answered` gave over `channel`.
     pub(crate) fn new(topology: &v1::TopologyResponse, answered: &str, channel: Channel) -> Result<Routes, Error> {
-        let partitions = u16::try_from(topology.partitions).ok().filter(|count| *count > 0);
-        let partitions = partitions.ok_or_else(|| Error::Server(format!("the server speaks of {} partitions", topology.partitions)))?;
-        let (mut addresses, mut names) = (vec![answered.to_string()], vec![topology.node.clone()]);
-        let mut owners = vec![Vec::new(); usize::from(partitions)];
-        for node in topology.nodes.iter().filter(|node| node.data_center == topology.data_center && !node.grpc.is_empty()) {
-            let index = if node.name == topology.node {
-                0
-            } else {
-                addresses.push(node.grpc.clone());
-                names.push(node.name.clone());
-                addresses.len() - 1
-            };
-            for partition in &node.partitions {
-                if let Some(owners) = owners.get_mut(*partition as usize) {
-                    owners.push(index);
-                }
+        let mut known = Known::default();
+        let gave = known.take(topology, answered)?;
+        let channels = Mutex::new(BTreeMap::from([(gave, channel)]));
+        let (known, asked) = (RwLock::new(known), Mutex::new(Instant::now()));
+        Ok(Routes { known, asked, homes: RwLock::default(), channels, away: Mutex::default() })
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is to be asked now which nodes there are: whoever hears it asks.
+    pub(crate) fn is_to_renew(&self) -> bool {
+        let all_answer = self.away.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = asked.elapsed() >= if all_answer { RENEWED } else { RENEWED_SOON };
+        if is_due {
+            *asked = Instant::now();
+        }
+        is_due
+    }
+
+    /// Takes the routes that `topology` describes in the place of those before, which a node gave `at` this address; over `channel`, if that is a new one.
+    pub(crate) fn renew(&self, topology: &v1::TopologyResponse, at: &str, channel: Option<Channel>) -> Result<(), Error> {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let partitions = known.owners.len();
+        let gave = known.take(topology, at)?;
+        if known.owners.len() != partitions {
+            self.homes.write().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        away.retain(|node, _| known.there.contains(node));
+        channels.retain(|node, _| known.there.contains(node));
+        for node in nodes_of(topology) {
+            let index = known.index(&node.name, &node.grpc);
+            // Where one answers, that is its address, whatever the others know.
+            if away.contains_key(&index) && known.addresses[index] != node.grpc {
+                known.addresses[index].clone_from(&node.grpc);
+                channels.remove(&index);
             }
         }
-        let channels = Mutex::new(BTreeMap::from([(0, channel)]));
-        Ok(Routes { addresses, names, owners, partitions, homes: RwLock::default(), channels, away: Mutex::default() })
+        if let Some(channel) = channel {
+            known.addresses[gave] = at.to_owned();
+            channels.insert(gave, channel);
+            away.remove(&gave);
+        }
+        Ok(())
+    }
+
+    /// Where `node` is.
+    pub(crate) fn address(&self, node: usize) -> String {
+        self.known().addresses[node].clone()
     }
 
     /// The nodes to ask for `key` of `keyspace`, at least one: the one that was named as better to ask first, then the owners of its partition, then the others, since any node serves any key. At a later `turn` it is begun
     /// so many further on; those that are away are at the end.
     pub(crate) fn nodes(&self, keyspace: &str, key: &[u8], turn: usize) -> Vec<usize> {
-        let partition = slots::partition_of(key, self.partitions).0;
-        let owners = &self.owners[usize::from(partition)];
-        let others = (0..self.addresses.len()).filter(|index| !owners.contains(index));
-        let mut order: Vec<usize> = owners.iter().copied().chain(others).collect();
+        let known = self.known();
+        let partition = known.partition_of(key);
+        let owners = &known.owners[usize::from(partition)];
+        let others = known.there.iter().filter(|index| !owners.contains(index));
+        let mut order: Vec<usize> = owners.iter().chain(others).copied().collect();
+        drop(known);
         let homes = self.homes.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(home) = homes.get(keyspace).and_then(|homes| homes.get(&partition)) {
             order.sort_by_key(|node| node != home);
@@ -87,13 +175,16 @@ impl Routes {
     /// Whether the first node to ask is not the same for all of `keys`.
     pub(crate) fn is_spread<K: AsRef<[u8]>>(&self, keyspace: &str, keys: &[K]) -> bool {
         let first = |key: &K| self.nodes(keyspace, key.as_ref(), 0).into_iter().next();
-        self.addresses.len() > 1 && keys.windows(2).any(|pair| first(&pair[0]) != first(&pair[1]))
+        let are_several = self.known().there.len() > 1;
+        are_several && keys.windows(2).any(|pair| first(&pair[0]) != first(&pair[1]))
     }
 
     /// A node that was asked for `key` has named another one as better to ask. `keyspace` is one that there is.
     pub(crate) fn learn(&self, keyspace: &str, key: &[u8], named: &str) {
-        let Some(node) = self.names.iter().position(|name| name == named) else { return };
-        let partition = slots::partition_of(key, self.partitions).0;
+        let known = self.known();
+        let Some(node) = known.names.iter().position(|name| name == named) else { return };
+        let partition = known.partition_of(key);
+        drop(known);
         let mut homes = self.homes.write().unwrap_or_else(PoisonError::into_inner);
         match homes.get_mut(keyspace) {
             Some(homes) => drop(homes.insert(partition, node)),
@@ -130,13 +221,13 @@ impl Routes {
 
     /// A connection to `node`.
     pub(crate) fn to(&self, options: &Options, node: usize) -> Result<Channel, Error> {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = channels.get(&node) {
-            return Ok(channel.clone());
+        let channels = || self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = channels().get(&node).cloned();
+        if let Some(channel) = made {
+            return Ok(channel);
         }
-        let channel = endpoint(options, &self.addresses[node])?.connect_lazy();
-        channels.insert(node, channel.clone());
-        Ok(channel)
+        let channel = endpoint(options, &self.address(node))?.connect_lazy();
+        Ok(channels().entry(node).or_insert(channel).clone())
     }
 }
 
@@ -193,8 +284,43 @@ mod tests {
     #[tokio::test]
     async fn owners_come_first_and_other_data_centers_never() {
         let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
-        assert_eq!(routes.addresses, ["10.0.0.1:5", "a1:1"]);
-        assert_eq!(routes.owners, [vec![1], vec![0]]);
+        let known = routes.known();
+        assert_eq!(known.addresses, ["10.0.0.1:5", "a1:1"]);
+        assert_eq!(known.owners, [vec![1], vec![0]]);
+    }
+
+    #[tokio::test]
+    async fn nodes_come_in_the_place_of_others() {
+        let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
+        let key = (0..=u8::MAX).find(|key| slots::partition_of(&[*key], 2).0 == 0).unwrap();
+        assert_eq!(routes.nodes("", &[key], 0), [1, 0]);
+        routes.avoid(0);
+        routes.avoid(1);
+        // a1 has another address, and a3 comes for a2.
+        let moved = v1::Node { grpc: "elsewhere:1".into(), ..node("a1", "a", &[1]) };
+        let next = v1::TopologyResponse { node: "a3".into(), nodes: vec![moved, node("a3", "a", &[0])], ..topology(2) };
+        routes.renew(&next, "10.0.0.3:5", Some(channel())).unwrap();
+        assert_eq!(routes.nodes("", &[key], 0), [2, 1]);
+        assert_eq!([1, 2].map(|node| routes.address(node)), ["elsewhere:1", "10.0.0.3:5"]);
+        assert!(routes.away.lock().unwrap().keys().eq([&1]) && routes.channels.lock().unwrap().keys().eq([&2]));
+        // One that answers where it was is left there; and nothing is taken of nonsense.
+        routes.is_back(1);
+        routes.renew(&topology(2), "a1:2", None).unwrap();
+        assert!(routes.renew(&topology(0), "a1:2", None).is_err());
+        assert_eq!((routes.nodes("", &[key], 0), routes.address(1)), (vec![1, 0], "elsewhere:1".into()));
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_now_and_then_which_nodes_there_are_and_sooner_where_one_does_not_answer() {
+        let routes = Routes::new(&topology(2), "10.0.0.1:5", channel()).unwrap();
+        let asked = |ago: Duration| *routes.asked.lock().unwrap() = Instant::now().checked_sub(ago).unwrap();
+        assert!(!routes.is_to_renew());
+        asked(RENEWED);
+        assert!(routes.is_to_renew() && !routes.is_to_renew());
+        asked(RENEWED_SOON);
+        assert!(!routes.is_to_renew());
+        routes.avoid(1);
+        assert!(routes.is_to_renew() && !routes.is_to_renew());
     }
 
     #[tokio::test]

@@ -301,6 +301,7 @@ impl Session {
     /// What a write came to. One that is made and failed otherwise is in the session from now on.
     pub(crate) fn told<R>(&mut self, sent: Result<R, Failed>) -> Result<R, Error> {
         sent.map_err(|failed| {
+            self.copies = None;
             if let Some(token) = failed.session {
                 self.set_token(token);
             }
@@ -343,7 +344,7 @@ impl Session {
         &self.answered_in
     }
 
-    /// In how many data centers the last write was when it was answered, under a service level with entries for writes.
+    /// In how many data centers the last write was when it was answered, under a service level with entries for writes; `None` if it failed.
     pub fn copies(&self) -> Option<Copies> {
         self.copies
     }
@@ -369,6 +370,7 @@ impl Session {
     /// See [`Error`]; retried as the options say.
     pub async fn get(&mut self, key: impl Into<Bytes>) -> Result<Read, Error> {
         let key = key.into();
+        self.receipt = None;
         let mut tries = Tries::reading(self.client.options());
         let reply = loop {
             let get = |mut store: Store, context| {
@@ -402,6 +404,7 @@ impl Session {
     /// # Errors
     /// See [`Error`]; not retried.
     pub async fn put_item(&mut self, put: Put) -> Result<Version, Error> {
+        self.receipt = None;
         let sent = self.send_put(put, None).await;
         let reply = self.told(sent)?;
         self.copies = reply.copies.map(Copies::from);
@@ -415,6 +418,7 @@ impl Session {
     /// # Errors
     /// See [`Error`]; not retried. Refused by keyspaces that cannot decide it, and when `put` deletes. That the condition does not hold is no error.
     pub async fn put_if(&mut self, put: Put, condition: Condition) -> Result<PutIf, Error> {
+        self.receipt = None;
         let sent = self.send_put(put, Some(condition.into_message())).await;
         let reply = self.told(sent)?;
         self.copies = reply.copies.map(Copies::from);
@@ -473,6 +477,7 @@ impl Session {
     /// See [`Error`]; not retried.
     pub async fn delete(&mut self, key: impl Into<Bytes>) -> Result<Deleted, Error> {
         let key = key.into();
+        self.receipt = None;
         let tries = Tries::new(self.client.options());
         let delete = |mut store: Store, context| {
             let message = v1::DeleteRequest {
@@ -557,6 +562,8 @@ impl Session {
     ) -> Result<R, Failed> {
         let nodes = self.client.nodes(&self.keyspace, key, tries.failed as usize);
         let mut failure = Failed::from(Error::Unreachable("no node is known".into()));
+        // One that kept silent may do what it was asked for.
+        let mut doubt = false;
         loop {
             let mut opens = false;
             for (index, &node) in nodes.iter().enumerate() {
@@ -569,6 +576,7 @@ impl Session {
                 };
                 let Some(answered) = answered else {
                     self.client.avoid(node);
+                    doubt = true;
                     failure = Error::Timeout("the server did not answer in time".into()).into();
                     continue;
                 };
@@ -586,16 +594,17 @@ impl Session {
                         if is_unanswered(&status) {
                             self.client.avoid(node);
                         }
-                        return Err(status.into());
+                        let failed = Failed::from(status);
+                        return Err(Failed { doubt: doubt || failed.error.is_doubt(), ..failed });
                     }
                     Err(_) => {
                         self.client.avoid(node);
-                        return Err(Error::Timeout("the server did not answer in time".into()).into());
+                        return Err(Failed { doubt: true, ..Failed::from(Error::Timeout("the server did not answer in time".into())) });
                     }
                 }
             }
             if !opens || tries.left() <= OPENING_PAUSE {
-                return Err(failure);
+                return Err(Failed { doubt, ..failure });
             }
             tokio::time::sleep(OPENING_PAUSE).await;
         }
@@ -623,11 +632,13 @@ pub(crate) struct Failed {
     pub(crate) error: Error,
     /// The session's token as it is now, where the server says it: what was asked for is written all the same.
     session: Option<String>,
+    /// What was asked for may have been done, or be done yet, at this node or at one that was passed over.
+    pub(crate) doubt: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Failed {
-        Failed { error, session: None }
+        Failed { error, session: None, doubt: false }
     }
 }
 

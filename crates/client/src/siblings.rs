@@ -1,6 +1,6 @@
 //! Values that stand side by side, in keyspaces whose protocol keeps them (`quorum`).
 
-use crate::session::{Store, Tries, quality, written};
+use crate::session::{Copies, Store, Tries, quality, written};
 use crate::{Error, Put, Read, Session, Version, v1};
 use bytes::Bytes;
 
@@ -41,6 +41,7 @@ impl Session {
         };
         let sent = self.send(&key, &tries, replace).await;
         let reply = self.told(sent)?;
+        self.copies = reply.copies.map(Copies::from);
         self.set_token(reply.session);
         written(reply.version)
     }

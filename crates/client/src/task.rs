@@ -227,6 +227,8 @@ struct Told {
     is_deaf: bool,
     /// How often something may have been missed.
     missed: u64,
+    /// Nobody will tell anything: why.
+    refused: Option<Error>,
 }
 
 impl Told {
@@ -293,7 +295,8 @@ impl Alarms {
         locked(&self.0.heard).next
     }
 
-    /// What the monitors tell the node that `client` met first, from now on. While the node cannot be reached it is asked again and again, and tasks begin again: nobody could tell them.
+    /// What monitors say from now on, as a [`Subscription`] tells it. While no node can be reached they are asked again and again, and tasks begin again: nobody could tell them. Where one refuses, as
+    /// when the password is another one now, tasks fail with what it says.
     ///
     /// # Errors
     /// There is nobody to listen to.
@@ -305,11 +308,16 @@ impl Alarms {
             loop {
                 let heard = subscription.next().await;
                 let Some(to) = to.upgrade() else { return };
+                let ends = matches!(heard, Heard::Refused(_));
                 to.change(|all| match heard {
                     Heard::Event(event) => all.push(*event),
                     Heard::Silence => all.lose(true),
                     Heard::Again => all.lose(false),
+                    Heard::Refused(error) => all.refused = Some(error),
                 });
+                if ends {
+                    return;
+                }
             }
         });
         *locked(&alarms.0.hears) = Some(hears);
@@ -381,7 +389,7 @@ pub struct Task<'a, B = Session> {
 }
 
 impl Tasks {
-    /// Does tasks with `client`, once its node tells what monitors say.
+    /// Does tasks with `client`, once a node tells what monitors say.
     ///
     /// # Errors
     /// There is no such keyspace, or nobody to listen to.
@@ -740,7 +748,7 @@ impl<B: Backend> Task<'_, B> {
     /// Whether an alarm concerns what has been read or locked so far. None does where quorums meet, or while it only reads.
     ///
     /// # Errors
-    /// One does; or it is not known, since monitors could not be heard all the time.
+    /// One does; or it is not known, since monitors could not be heard all the time, or may not be heard any more.
     pub fn check(&self) -> Result<(), Stop> {
         if self.ground.is_sequential || self.is_writing || !self.changes {
             return Ok(());
@@ -749,6 +757,9 @@ impl<B: Backend> Task<'_, B> {
             return Err(Stop::Alarm(Box::new((*event).clone())));
         }
         let heard = locked(&self.ground.alarms.0.heard);
+        if let Some(error) = &heard.refused {
+            return Err(Stop::Failed(error.clone()));
+        }
         let is_short = heard.events.front().is_some_and(|(first, _)| *first > self.from);
         match heard.is_deaf || heard.missed != self.missed || is_short {
             true => Err(Stop::Again("an alarm may have been missed".into())),

@@ -69,7 +69,11 @@ impl Session {
         let mut taken = self.take(&keys);
         loop {
             let result = match taken.take() {
-                Some(taken) => self.gather(taken, &tries).await,
+                Some(taken) => match self.gather(taken, &tries).await {
+                    // Its parts may not be the servers' any more, as after a split.
+                    Err(Error::Server(_)) => self.ask_one(&keys, &tries).await,
+                    result => result,
+                },
                 None => self.ask_one(&keys, &tries).await,
             };
             match result {

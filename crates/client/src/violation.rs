@@ -15,7 +15,9 @@
 //!         }
 //!         Ok::<_, rheostat_client::Error>(())
 //!     })
-//!     .await
+//!     .await?;
+//! // It ends where the node refuses to tell, such as when the password is another one.
+//! violations.refused().cloned().map_or(Ok(()), Err)
 //! # }
 //! ```
 
@@ -111,6 +113,8 @@ pub enum Said {
     Violation(Violation),
     /// Violations may have been missed, and why.
     Missed(String),
+    /// The node refuses to tell, as when the password is another one now. It is asked again when somebody asks for what is told next.
+    Refused(Error),
 }
 
 /// Which violations are meant.
@@ -131,13 +135,17 @@ pub enum Heard {
     Silence,
     /// Somebody tells again, beginning with the last of what was said meanwhile; there may have been more.
     Again,
+    /// Nobody tells again: the node refuses, as when the password is another one now. It is asked again when somebody asks for what comes next.
+    Refused(Error),
 }
 
-/// What the monitors tell the node that a client met first, as long as somebody asks for it: after a failure it subscribes again.
+/// What monitors say, told by one node of the client's data center, at first the one that it met first, as long as somebody asks for it: after a failure it subscribes again, at one node after the other, unless it is refused.
 pub struct Subscription {
     client: Client,
     name: String,
     events: Option<Events>,
+    /// How often it was asked for.
+    asked: usize,
 }
 
 impl Subscription {
@@ -146,9 +154,13 @@ impl Subscription {
     /// # Errors
     /// There is nobody to listen to.
     pub async fn new(client: &Client, name: impl Into<String>) -> Result<Subscription, Error> {
-        let (client, name) = (client.clone(), name.into());
-        let events = Some(subscribe(&client, &name, 0).await?);
-        Ok(Subscription { client, name, events })
+        let mut subscription = Subscription { client: client.clone(), name: name.into(), events: None, asked: 0 };
+        loop {
+            match subscription.subscribe(0).await {
+                Err(Error::Unreachable(_)) if subscription.asked < client.any().len() => {}
+                result => return result.map(|()| subscription),
+            }
+        }
     }
 
     /// What comes next.
@@ -162,19 +174,25 @@ impl Subscription {
         }
         loop {
             tokio::time::sleep(AGAIN).await;
-            if let Ok(events) = subscribe(&self.client, &self.name, RECENT).await {
-                self.events = Some(events);
-                return Heard::Again;
+            match self.subscribe(RECENT).await {
+                Ok(()) => return Heard::Again,
+                Err(error) if error.is_refusal() => return Heard::Refused(error),
+                Err(_) => {}
             }
         }
     }
-}
 
-async fn subscribe(client: &Client, name: &str, recent: u32) -> Result<Events, Error> {
-    // The password goes with it; the deadline of a call does not end a subscription.
-    let mut request = client.request(v1::WatchMonitorsRequest { name: name.to_owned(), recent });
-    request.metadata_mut().remove("grpc-timeout");
-    Ok(client.admin().watch_monitors(request).await?.into_inner())
+    /// At one node, and the next time at the next one: alarms are told to all.
+    async fn subscribe(&mut self, recent: u32) -> Result<(), Error> {
+        let nodes = self.client.any();
+        let node = nodes[self.asked % nodes.len()];
+        self.asked += 1;
+        // The password goes with it; the deadline of a call does not end a subscription.
+        let mut request = self.client.request(v1::WatchMonitorsRequest { name: self.name.clone(), recent });
+        request.metadata_mut().remove("grpc-timeout");
+        self.events = Some(self.client.admin_of(node)?.watch_monitors(request).await?.into_inner());
+        Ok(())
+    }
 }
 
 /// Violations, one after the other.
@@ -186,6 +204,7 @@ pub struct Violations {
     /// The one whose undoing failed.
     failed: Option<Violation>,
     missed: u64,
+    refused: Option<Error>,
 }
 
 impl Violations {
@@ -195,7 +214,7 @@ impl Violations {
     /// There is nobody to listen to.
     pub async fn listen(client: &Client, monitor: impl Into<String>) -> Result<Violations, Error> {
         let subscription = Subscription::new(client, monitor).await?;
-        Ok(Violations { subscription, seen: BTreeSet::new(), order: VecDeque::new(), failed: None, missed: 0 })
+        Ok(Violations { subscription, seen: BTreeSet::new(), order: VecDeque::new(), failed: None, missed: 0, refused: None })
     }
 
     /// How often violations may have been missed so far.
@@ -203,12 +222,18 @@ impl Violations {
         self.missed
     }
 
-    /// What is told next. While the node cannot be reached it is asked again and again.
+    /// Why the last call of [`Violations::each`] ended without an error: the node refuses to tell.
+    pub fn refused(&self) -> Option<&Error> {
+        self.refused.as_ref()
+    }
+
+    /// What is told next. While no node can be reached they are asked again and again.
     pub async fn next(&mut self) -> Said {
         loop {
             match self.subscription.next().await {
                 Heard::Again => return self.miss("the node that tells could not be reached for a while".into()),
                 Heard::Silence => {}
+                Heard::Refused(error) => return Said::Refused(error),
                 Heard::Event(event) => match Violation::new(*event) {
                     Ok(violation) if self.is_news(&violation) => return Said::Violation(violation),
                     Err(Some(why)) => return self.miss(why),
@@ -238,17 +263,22 @@ impl Violations {
         true
     }
 
-    /// Calls `undo` with each violation of `of`, one after the other, for ever.
+    /// Calls `undo` with each violation of `of`, one after the other, until the node refuses to tell ([`Violations::refused`]).
     ///
     /// # Errors
     /// What `undo` says: the next call begins with the same violation.
     pub async fn each<E>(&mut self, of: Of, mut undo: impl AsyncFnMut(&Violation) -> Result<(), E>) -> Result<(), E> {
+        self.refused = None;
         loop {
             let violation = match self.failed.take() {
                 Some(failed) => failed,
                 None => match self.next().await {
                     Said::Violation(violation) => violation,
                     Said::Missed(_) => continue,
+                    Said::Refused(error) => {
+                        self.refused = Some(error);
+                        return Ok(());
+                    }
                 },
             };
             let was_told = violation.certain && self.seen.contains(&(violation.node.clone(), violation.number, false));

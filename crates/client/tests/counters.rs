@@ -1,10 +1,19 @@
 //! What the client sends when answers do not come.
 
+use rheostat_client::task::{Stop, Task, TaskOptions, Tasks};
+use rheostat_client::violation::{Heard, Of, Said, Subscription, Violations};
 use rheostat_client::{Client, Error, NewCounter, Options, v1};
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
+use tonic::server::NamedService;
 use tonic::{Request, Response, Status};
 use v1::counters_server::{Counters, CountersServer};
 use v1::store_server::{Store, StoreServer};
@@ -16,6 +25,9 @@ struct Failing {
     failures: Arc<Mutex<Vec<Failure>>>,
     /// The names of the updates that came.
     names: Arc<Mutex<Vec<v1::UpdateName>>>,
+    /// What it says of the cluster.
+    topology: Arc<Mutex<v1::TopologyResponse>>,
+    subscribed: Subscribed,
 }
 
 #[derive(Clone, Copy)]
@@ -39,15 +51,56 @@ impl Failing {
     }
 
     async fn client(&self, options: Options) -> Client {
+        let address = self.serve().await;
+        Client::connect_with(Options { addresses: vec![address], retry_pause: Duration::from_millis(1), ..options }).await.unwrap()
+    }
+
+    /// Returns its address.
+    async fn serve(&self) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let routes = tonic::transport::Server::builder().add_service(CountersServer::new(self.clone())).add_service(StoreServer::new(self.clone()));
+        let routes = tonic::transport::Server::builder()
+            .add_service(CountersServer::new(self.clone()))
+            .add_service(StoreServer::new(self.clone()))
+            .add_service(self.subscribed.clone());
         tokio::spawn(routes.serve_with_incoming(TcpListenerStream::new(listener)));
-        Client::connect_with(Options { addresses: vec![address], retry_pause: Duration::from_millis(1), ..options }).await.unwrap()
+        address
     }
 
     fn names(&self) -> Vec<(u64, u64)> {
         self.names.lock().unwrap().iter().map(|name| (name.client, name.number)).collect()
+    }
+}
+
+/// Who takes a subscription, ends it, is away once, and has got another password then.
+#[derive(Clone, Default)]
+struct Subscribed {
+    asked: Arc<AtomicUsize>,
+    /// It is away from now on.
+    is_gone: Arc<AtomicBool>,
+}
+
+impl NamedService for Subscribed {
+    const NAME: &'static str = "rheostat.v1.Admin";
+}
+
+impl Service<http::Request<Body>> for Subscribed {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+        let status = match self.asked.fetch_add(1, Ordering::SeqCst) {
+            _ if self.is_gone.load(Ordering::SeqCst) => Status::unavailable("gone"),
+            0 => Status::ok(""),
+            1 => Status::unavailable("away"),
+            _ => Status::unauthenticated("wrong password"),
+        };
+        ready(Ok(status.into_http()))
     }
 }
 
@@ -100,7 +153,8 @@ impl Store for Failing {
     }
 
     async fn topology(&self, _: Request<v1::TopologyRequest>) -> Answer<v1::TopologyResponse> {
-        Ok(Response::new(v1::TopologyResponse { partitions: 1, ..Default::default() }))
+        let said = self.topology.lock().unwrap().clone();
+        Ok(Response::new(v1::TopologyResponse { partitions: 1, keyspaces: vec![v1::Keyspace::default()], ..said }))
     }
 
     async fn get(&self, _: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
@@ -108,7 +162,10 @@ impl Store for Failing {
     }
 
     async fn put(&self, _: Request<v1::PutRequest>) -> Answer<v1::PutResponse> {
-        Err(Status::unimplemented(""))
+        self.fail().await?;
+        let receipt = Some(v1::Receipt { line: "said".into(), ..Default::default() });
+        let copies = Some(v1::Copies { data_centers: 2, ..Default::default() });
+        Ok(Response::new(v1::PutResponse { version: Some(v1::Version::default()), receipt, copies, ..Default::default() }))
     }
 
     async fn put_many(&self, _: Request<v1::PutManyRequest>) -> Answer<v1::PutResponse> {
@@ -176,4 +233,92 @@ async fn what_is_refused_is_not_sent_again_and_tries_are_bounded() {
     *node.failures.lock().unwrap() = vec![Failure::Unavailable; 2];
     assert!(matches!(session.counter("k").create(NewCounter::default()).await, Err(Error::Unreachable(_))));
     assert_eq!(node.failures.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_write_that_fails_has_no_receipt_and_no_copies() {
+    let node = Failing::default();
+    let client = node.client(Options::default()).await;
+    let mut session = client.session("0");
+    session.set_receipts(true);
+    session.put("k", "1").await.unwrap();
+    assert_eq!(session.copies().map(|copies| copies.data_centers), Some(2));
+    *node.failures.lock().unwrap() = vec![Failure::Busy];
+    assert!(matches!(session.put("k", "2").await, Err(Error::Busy(_))));
+    assert_eq!((session.take_receipt(), session.copies()), (None, None));
+    session.put("k", "3").await.unwrap();
+    assert_eq!(session.take_receipt().as_deref(), Some("said"));
+}
+
+#[tokio::test]
+async fn an_update_that_may_have_been_made_is_not_said_to_have_changed_nothing() {
+    let node = Failing::default();
+    let client = node.client(Options::default()).await;
+    let mut session = client.session("0");
+    for last in [Failure::Busy, Failure::Refused] {
+        *node.failures.lock().unwrap() = vec![last, last, last, Failure::Unavailable];
+        assert!(matches!(session.counter("k").add(1).await, Err(Error::Unreachable(_))));
+    }
+    *node.failures.lock().unwrap() = vec![Failure::Busy; 4];
+    assert!(matches!(session.counter("k").add(1).await, Err(Error::Busy(_))));
+}
+
+#[tokio::test]
+async fn who_may_not_listen_any_more_is_told() {
+    tokio::time::timeout(Duration::from_secs(120), listen_until_refused()).await.expect("it is told");
+}
+
+async fn listen_until_refused() {
+    let wrong = Error::Unauthenticated("wrong password".into());
+    let client = async || Failing::default().client(Options::default()).await;
+    let mut subscription = Subscription::new(&client().await, "").await.unwrap();
+    assert!(matches!(subscription.next().await, Heard::Silence));
+    assert!(matches!(subscription.next().await, Heard::Refused(error) if error == wrong));
+    let mut violations = Violations::listen(&client().await, "").await.unwrap();
+    assert_eq!(violations.next().await, Said::Refused(wrong.clone()));
+    let mut violations = Violations::listen(&client().await, "").await.unwrap();
+    assert_eq!(violations.each(Of::All, async |violation| Err::<(), u64>(violation.number)).await, Ok(()));
+    assert_eq!(violations.refused(), Some(&wrong));
+    let options = TaskOptions { tries: 1000, settle: Duration::from_secs(60), ..TaskOptions::new("0") };
+    let mut tasks = Tasks::begin(&client().await, options).await.unwrap();
+    let stop = tasks.run(async |task: &mut Task<'_>| {
+        task.lock("k", "1", "0").await?;
+        task.settle().await
+    });
+    assert_eq!(stop.await, Err(Stop::Failed(wrong)));
+}
+
+#[tokio::test]
+async fn who_listens_goes_to_another_node_when_the_first_is_gone() {
+    let (old, new) = (Failing::default(), Failing::default());
+    let node = v1::Node { name: "new".into(), grpc: new.serve().await, partitions: vec![0], ..Default::default() };
+    let topology = v1::TopologyResponse { nodes: vec![node], ..Default::default() };
+    *old.topology.lock().unwrap() = topology.clone();
+    *new.topology.lock().unwrap() = v1::TopologyResponse { node: "new".into(), ..topology };
+    let client = old.client(Options::default()).await;
+    let mut subscription = Subscription::new(&client, "").await.unwrap();
+    assert!(matches!(subscription.next().await, Heard::Silence));
+    assert_eq!(new.subscribed.asked.load(Ordering::SeqCst), 0, "the node that was met first tells");
+    old.subscribed.is_gone.store(true, Ordering::SeqCst);
+    let heard = tokio::time::timeout(Duration::from_secs(120), subscription.next()).await;
+    assert!(matches!(heard, Ok(Heard::Again)), "nobody asks another one");
+    // Who begins to listen then does so, too.
+    new.subscribed.asked.store(0, Ordering::SeqCst);
+    let violations = Violations::listen(&client, "").await;
+    assert_eq!(violations.map(|violations| violations.missed()), Ok(0));
+}
+
+#[tokio::test]
+async fn a_node_that_came_later_is_asked() {
+    let (old, new) = (Failing::default(), Failing::default());
+    let client = old.client(Options { deadline: Duration::from_secs(1), ..Options::default() }).await;
+    let node = v1::Node { name: "new".into(), grpc: new.serve().await, partitions: vec![0], ..Default::default() };
+    *old.topology.lock().unwrap() = v1::TopologyResponse { nodes: vec![node], ..Default::default() };
+    // It keeps its connections, and does nothing any more but say who is there.
+    *old.failures.lock().unwrap() = vec![Failure::Silent; 100_000];
+    let mut session = client.session("0");
+    let began = std::time::Instant::now();
+    while session.put("k", "1").await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(120), "nobody asks it");
+    }
 }

@@ -120,6 +120,11 @@ impl Calls {
 
     /// Asks until there is an answer; also when there is no such object. Errors: the store refuses, or does not answer within the time for it.
     pub(crate) fn ask(&self, request: &Request<'_>) -> Result<Answer, Error> {
+        self.ask_while(request, &|| true)
+    }
+
+    /// As [`Calls::ask`], and again only while it `goes_on`.
+    pub(crate) fn ask_while(&self, request: &Request<'_>, goes_on: &dyn Fn() -> bool) -> Result<Answer, Error> {
         let began = Instant::now();
         let (mut pause, mut tries) = (PAUSE, 0);
         loop {
@@ -131,13 +136,16 @@ impl Calls {
             };
             let has_answered = self.has_answered.load(Ordering::Relaxed);
             let patience = if has_answered { self.settings.patience } else { self.settings.patience.min(FIRST_PATIENCE) };
-            if began.elapsed() + pause > patience {
+            let is_patient = began.elapsed() + pause <= patience && goes_on();
+            if is_patient {
+                // Not all at once, where many had to wait.
+                let share = u32::from(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos() as u8));
+                std::thread::sleep(pause / 2 + pause / 512 * share);
+            }
+            if !is_patient || !goes_on() {
                 let times = if tries == 1 { String::new() } else { format!("; tried {tries} times in {:.0} s", began.elapsed().as_secs_f64()) };
                 return Err(Error::Passing(format!("{}: {} {why}{times}", self.named(request.name), self.endpoint)));
             }
-            // Not all at once, where many had to wait.
-            let share = u32::from(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.subsec_nanos() as u8));
-            std::thread::sleep(pause / 2 + pause / 512 * share);
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }

@@ -6,6 +6,7 @@ use rheostat_backup::{Error, Output};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Parts that are on their way at once.
@@ -24,11 +25,22 @@ pub(crate) struct Upload {
     under_way: VecDeque<JoinHandle<Result<(u32, String), Error>>>,
     etags: Vec<(u32, String)>,
     ended: bool,
+    /// Its parts are not tried again: nobody wants them any more.
+    given_up: Arc<AtomicBool>,
+    /// The store did not answer within the time for it.
+    is_away: bool,
 }
 
 impl Upload {
     pub(crate) fn new(calls: Arc<Calls>, name: String) -> Upload {
-        Upload { calls, name, buffer: Vec::new(), id: None, sent: 0, under_way: VecDeque::new(), etags: Vec::new(), ended: false }
+        let (buffer, under_way, etags) = (Vec::new(), VecDeque::new(), Vec::new());
+        Upload { calls, name, buffer, id: None, sent: 0, under_way, etags, ended: false, given_up: Arc::default(), is_away: false }
+    }
+
+    /// Remembers whether the store is away.
+    fn noted(&mut self, done: Result<(), Error>) -> Result<(), Error> {
+        self.is_away |= matches!(done, Err(Error::Passing(_)));
+        done
     }
 
     fn send_part(&mut self) -> Result<(), Error> {
@@ -53,10 +65,11 @@ impl Upload {
         }
         self.sent += 1;
         let (calls, name, part, number) = (self.calls.clone(), self.name.clone(), std::mem::take(&mut self.buffer), self.sent);
+        let given_up = self.given_up.clone();
         self.under_way.push_back(std::thread::spawn(move || {
             let query = [("partNumber", number.to_string()), ("uploadId", id)];
-            let answer =
-                calls.ask(&Request { method: "PUT", name: &name, query: &query, headers: &[], body: Some(&part), what: "write", most: 0 })?;
+            let request = Request { method: "PUT", name: &name, query: &query, headers: &[], body: Some(&part), what: "write", most: 0 };
+            let answer = calls.ask_while(&request, &|| !given_up.load(Ordering::Relaxed))?;
             let refused = |why: &str| Error::Refused(format!("{}: {why}", calls.named(&name)));
             if answer.status >= 300 {
                 return Err(refused("the store has forgotten the upload, or somebody has ended it"));
@@ -127,7 +140,8 @@ impl Write for Upload {
         let taken = bytes.len().min(most - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
         if self.buffer.len() == most {
-            self.send_part().map_err(io::Error::from)?;
+            let sent = self.send_part();
+            self.noted(sent).map_err(io::Error::from)?;
         }
         Ok(taken)
     }
@@ -140,7 +154,10 @@ impl Write for Upload {
 impl Output for Upload {
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
         match self.id.clone() {
-            Some(id) => self.finish_parts(&id)?,
+            Some(id) => {
+                let done = self.finish_parts(&id);
+                self.noted(done)?;
+            }
             None => put(&self.calls, &self.name, &self.buffer)?,
         }
         self.ended = true;
@@ -149,15 +166,16 @@ impl Output for Upload {
 }
 
 impl Drop for Upload {
-    /// What is not finished goes, as far as the store can be reached: its parts cost as much as an object.
+    /// What is not finished goes, as far as the store can be reached: its parts cost as much as an object. A store that is away already is not waited for again.
     fn drop(&mut self) {
         if self.ended {
             return;
         }
+        self.given_up.store(true, Ordering::Relaxed);
         self.under_way.drain(..).for_each(|part| drop(part.join()));
         if let Some(id) = &self.id {
             let query = [("uploadId", id.clone())];
-            let _ = self.calls.ask(&Request { method: "DELETE", query: &query, what: "remove", ..self.request() });
+            let _ = self.calls.ask_while(&Request { method: "DELETE", query: &query, what: "remove", ..self.request() }, &|| !self.is_away);
         }
     }
 }

@@ -8,7 +8,7 @@ use rheostat_core::Timestamp;
 use rheostat_core::answer::Read;
 use rheostat_core::export::Exported;
 use rheostat_objects::{Bucket, Credentials, Settings};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -243,6 +243,45 @@ fn a_store_that_is_away_is_waited_for_and_no_longer_than_said() {
     // One that says something now and then, and comes to no end.
     let (error, took) = timed(patient, |_| Fault::Trickle(Duration::from_millis(500)));
     assert!(error.contains(&server.endpoint()) && took < Duration::from_secs(15), "{error} {took:?}");
+}
+
+/// The way in which a store is away that can be counted: its answers say so.
+fn is_away(request: &Seen) -> Fault {
+    let is_of_parts = request.query.contains_key("uploadId");
+    if is_of_parts { Fault::Status(503, "SlowDown") } else { Fault::None }
+}
+
+#[test]
+fn a_store_that_went_away_is_not_waited_for_again_to_give_an_upload_up() {
+    let server = Server::start(BUCKET);
+    let patient = Settings { patience: Duration::from_secs(2), idle: Duration::from_secs(60), ..settings(&server) };
+    let store = Bucket::new("s3://backups/x", patient).unwrap();
+    let given_up = Arc::new(AtomicU64::new(0));
+    let count = given_up.clone();
+    server.fail(move |request: &Seen| {
+        if request.method == "DELETE" {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        is_away(request)
+    });
+    let mut output = store.create("large").unwrap();
+    output.write_all(&vec![7; 6 << 20]).unwrap();
+    assert!(why(output.finish()).contains("cannot write now (SlowDown"));
+    assert_eq!(given_up.load(Ordering::Relaxed), 1, "it is tried once");
+}
+
+#[test]
+fn parts_are_not_tried_again_when_their_upload_is_given_up() {
+    let server = Server::start(BUCKET);
+    // Who waits for them waits for an hour.
+    let patient = Settings { patience: Duration::from_secs(3600), ..settings(&server) };
+    let store = Bucket::new("s3://backups/x", patient).unwrap();
+    server.fail(|request: &Seen| if request.method == "PUT" { is_away(request) } else { Fault::None });
+    let mut output = store.create("large").unwrap();
+    output.write_all(&vec![7; 11 << 20]).unwrap();
+    assert_eq!(server.uploads(), 1);
+    drop(output);
+    assert_eq!((server.uploads(), server.names(BUCKET)), (0, vec![]));
 }
 
 #[test]

@@ -24,8 +24,8 @@ pub struct Arguments {
     /// Round-trip times between them, as in `rheostat demo`
     #[arg(long, value_name = "MS", allow_hyphen_values = true, conflicts_with = "resp")]
     rtt: Option<String>,
-    /// The servers' password
-    #[arg(long, requires = "resp", env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
+    /// The password of the servers that --resp names
+    #[arg(long, env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// The keyspace of bounded and weak counters
     #[arg(short, long, value_name = "NAME", default_value = "eventual")]
@@ -61,7 +61,7 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         None => running[index].1.to_string(),
     };
     let target = |(index, name): (usize, &String)| RespTarget {
-        password: arguments.password.clone(),
+        password: arguments.password.clone().filter(|_| own.is_none()),
         keyspace: Some(arguments.keyspace.clone()),
         ..RespTarget::new(name, address(index))
     };

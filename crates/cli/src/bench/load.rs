@@ -118,8 +118,8 @@ pub struct Server {
     /// Addresses of the server, host:port, of RESP or gRPC as --target says; connections are spread over them [default: a node started for this]
     #[arg(long, visible_alias = "resp", value_name = "HOST:PORT", value_delimiter = ',')]
     address: Vec<String>,
-    /// The server's password
-    #[arg(long, requires = "address", env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
+    /// The password of the server that --address names
+    #[arg(long, env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// What to SELECT, or over gRPC the keyspace: a number, or a keyspace's name
     #[arg(short, long, value_name = "NAME")]
@@ -169,7 +169,9 @@ impl Server {
     }
 
     fn at(&self, name: &str, addresses: Vec<String>) -> Target {
-        let (password, keyspace) = (self.password.clone(), self.keyspace.clone());
+        // Whoever is started for this has none.
+        let password = self.password.clone().filter(|_| !self.address.is_empty());
+        let keyspace = self.keyspace.clone();
         match self.target {
             Kind::Resp => Target::Resp(RespTarget { addresses, password, keyspace, strategy: self.strategy, ..RespTarget::new(name, "") }),
             Kind::Grpc => {

@@ -21,8 +21,8 @@ pub struct Arguments {
     /// The addresses of their metrics, in the same order; without them, versions are not counted
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', requires = "resp")]
     metrics: Vec<String>,
-    /// The servers' password
-    #[arg(long, requires = "resp", env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
+    /// The password of the servers that --resp names
+    #[arg(long, env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// What to SELECT: a keyspace's number or name
     #[arg(short, long, value_name = "NAME")]
@@ -67,7 +67,7 @@ pub struct Arguments {
 
 pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
     let target = |name: &str, address: &str| RespTarget {
-        password: arguments.password.clone(),
+        password: arguments.password.clone().filter(|_| !arguments.resp.is_empty()),
         keyspace: arguments.keyspace.clone(),
         ..RespTarget::new(name, address)
     };

@@ -28,8 +28,8 @@ pub struct Arguments {
     /// Partitions in each data center
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=64))]
     partitions: u16,
-    /// The servers' password
-    #[arg(long, requires = "resp", env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
+    /// The password of the servers that --resp names
+    #[arg(long, env = "RHEOSTAT_PASSWORD", hide_env_values = true)]
     password: Option<String>,
     /// What to SELECT: a keyspace's number or name
     #[arg(short, long, value_name = "NAME")]
@@ -64,7 +64,7 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         None => running[index].1.to_string(),
     };
     let target = |(index, name): (usize, &String)| RespTarget {
-        password: arguments.password.clone(),
+        password: arguments.password.clone().filter(|_| own.is_none()),
         keyspace: arguments.keyspace.clone(),
         ..RespTarget::new(name, address(index))
     };

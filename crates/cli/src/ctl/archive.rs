@@ -107,7 +107,8 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
     let place = arguments.place.as_ref().ok_or("a place to write to")?;
     let store = arguments.objects.open_within(place, Some(STORE_PATIENCE))?;
     let (topology, nodes) = connection.nodes().await?;
-    let cluster = jobs::Cluster { clients: nearest_first(&topology, &nodes), topology, patience: Duration::from_secs(arguments.wait) };
+    let (clients, patience) = (nearest_first(&topology, &nodes), Duration::from_secs(arguments.wait));
+    let cluster = jobs::Cluster { connection: connection.clone(), clients, topology, patience };
     let settings = tokio::select! {
         settings = writer::settings(&*store, &arguments.keyspace, &cluster) => settings?,
         _ = stop.heard() => return Ok(ExitCode::SUCCESS),

@@ -133,7 +133,7 @@ pub(super) async fn take(
             since: last.as_ref().map(|(last, manifest_sha256)| Since { as_of: last.as_of.clone(), manifest_sha256: manifest_sha256.clone() }),
             data_center: taking.data_center().into(),
             data_centers: topology.data_centers.clone(),
-            partitions: topology.partitions,
+            partitions: taking.partitions(),
             keyspaces: entries,
         };
         match last.and_then(|(last, sum)| follows(Some((&last, &sum)), &manifest)) {

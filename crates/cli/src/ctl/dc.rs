@@ -7,7 +7,7 @@
 //!
 //! `add` lets a data center in, in the place of a lost one or in one that was kept free: first every node is told of it; when all know, that it may begin. It begins by itself when it is filled.
 
-use super::{bits, groups, is_group, status_of_all};
+use super::{absent, bits, groups, is_group, status_of_all};
 use crate::Failure;
 use crate::connection::{Node, plain};
 use crate::date::span;
@@ -214,12 +214,18 @@ struct Parted {
     already: bool,
 }
 
+/// The nodes of data center `name`, and those of the others that take part: of who is `absent` nobody is to answer.
+fn divided(name: &str, absent: &BTreeSet<String>, nodes: &[Node]) -> (Vec<Node>, Vec<Node>) {
+    let (there, others): (Vec<Node>, Vec<Node>) = nodes.iter().map(Node::same).partition(|node| node.info.data_center == name);
+    (there, others.into_iter().filter(|node| !absent.contains(&node.info.data_center)).collect())
+}
+
 /// Errors: there is no data center `name`, there are no others, one of their nodes does not answer, or nobody has been there.
 async fn part(name: &str, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Parted, Failure> {
     if !topology.data_centers.iter().any(|known| known == name) {
         return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
     }
-    let (gone, left): (Vec<Node>, Vec<Node>) = nodes.iter().map(Node::same).partition(|node| node.info.data_center == name);
+    let (gone, left) = divided(name, &absent(nodes).await, nodes);
     if left.is_empty() {
         return Err(format!("{name} is the only data center"));
     }
@@ -370,7 +376,7 @@ async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, no
     if !topology.data_centers.contains(name) {
         return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
     }
-    let (new, left): (Vec<Node>, Vec<Node>) = nodes.iter().map(Node::same).partition(|node| node.info.data_center == *name);
+    let (new, left) = divided(name, &absent(nodes).await, nodes);
     let others = statuses(&left).await?;
     let generation = generation_of(name, topology, &others)?;
     same_nodes(name, &others)?;
@@ -679,6 +685,21 @@ fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, statuses: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_waits_for_nodes_of_a_data_center_that_is_gone() {
+        let node = |name: &str| Node {
+            info: v1::Node { name: format!("{name}-1"), data_center: name.into(), ..v1::Node::default() },
+            client: Err(rheostat_client::Error::Unreachable("nobody".into())),
+        };
+        let nodes = ["us", "eu", "asia"].map(node);
+        let names = |nodes: &[Node]| nodes.iter().map(|node| node.info.name.clone()).collect::<Vec<_>>();
+        for (absent, left) in [(vec![], vec!["us-1", "asia-1"]), (vec!["asia"], vec!["us-1"]), (vec!["eu"], vec!["us-1", "asia-1"])] {
+            let absent: BTreeSet<String> = absent.into_iter().map(String::from).collect();
+            let (there, others) = divided("eu", &absent, &nodes);
+            assert_eq!((names(&there), names(&others)), (vec!["eu-1".to_string()], left.into_iter().map(String::from).collect::<Vec<_>>()));
+        }
+    }
 
     #[test]
     fn a_place_that_was_given_up_is_told_from_one_that_was_kept_free() {

@@ -224,6 +224,25 @@ fn whole<'a>(faults: impl IntoIterator<Item = &'a String>) -> Result<(), Failure
     if is_whole { Ok(()) } else { Err("the backup is not whole; nothing was restored".into()) }
 }
 
+/// A server's clock: this machine's may be another.
+#[derive(Clone, Copy)]
+struct Clock {
+    said_ms: u64,
+    at: Instant,
+}
+
+impl Clock {
+    /// Errors: it cannot be asked.
+    async fn of(client: &Client) -> Result<Clock, Failure> {
+        let status = client.admin().status(client.request(v1::StatusRequest {})).await;
+        Ok(Clock { said_ms: status.map_err(|status| Error::from(status).to_string())?.into_inner().physical_ms, at: Instant::now() })
+    }
+
+    fn now_ms(self) -> u64 {
+        self.said_ms + self.at.elapsed().as_millis() as u64
+    }
+}
+
 /// What a keyspace has come to.
 struct Restored {
     from: String,
@@ -256,10 +275,16 @@ impl Restored {
 }
 
 pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
+    // What a data center shows that takes no part is nobody's matter.
+    let absent = super::absent(nodes).await;
+    let nodes: &[Node] = &nodes.iter().filter(|node| !absent.contains(&node.info.data_center)).map(Node::same).collect::<Vec<_>>();
     let source = Source::open(arguments, nodes).await?;
     let offered = source.offered();
     let ways = ways(&arguments.keyspace, &offered, topology)?;
     let at = arguments.at.as_ref().unwrap_or(&topology.data_center);
+    if absent.contains(at) {
+        return Err(format!("data center {at} takes no part: --at names another one"));
+    }
     let clients: Vec<Client> = nearest_first(topology, nodes).into_iter().filter(|client| client.topology().data_center == *at).collect();
     if clients.is_empty() {
         return Err(format!("no node of data center {at} can be reached"));
@@ -277,11 +302,12 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     if arguments.dry_run {
         return Ok(tell_dry(json, &offered, &ways));
     }
+    let clock = Clock::of(&clients[0]).await?;
     let began = Instant::now();
     let patience = Duration::from_secs(arguments.wait);
     let mut restored = Vec::new();
     for way in &ways {
-        restored.push(keyspace(arguments, &source, &offered[way.place].name, way, &clients, patience).await?);
+        restored.push(keyspace(arguments, &source, &offered[way.place].name, way, &clients, (patience, clock)).await?);
     }
     let seconds = began.elapsed().as_secs_f64();
     // What is written is written, whoever cannot be asked now.
@@ -377,7 +403,7 @@ async fn keyspace(
     from: &str,
     way: &Way,
     clients: &[Client],
-    patience: Duration,
+    (patience, clock): (Duration, Clock),
 ) -> Result<Restored, Failure> {
     let mut restored = Restored {
         from: from.into(),
@@ -389,14 +415,19 @@ async fn keyspace(
         wrong: None,
     };
     // Nothing need be said of what has expired where nothing was.
-    let skip_expired = !arguments.overwrite && arguments.places.len() == 1;
+    let skips_by = Some(clock).filter(|_| !arguments.overwrite && arguments.places.len() == 1);
     for blocks in source.blocks(way.place)? {
-        file(blocks, &mut restored, clients, (patience, skip_expired)).await?;
+        file(blocks, &mut restored, clients, (patience, skips_by)).await?;
     }
     Ok(restored)
 }
 
-async fn file(mut blocks: Blocks, restored: &mut Restored, clients: &[Client], (patience, skip_expired): (Duration, bool)) -> Result<(), Failure> {
+async fn file(
+    mut blocks: Blocks,
+    restored: &mut Restored,
+    clients: &[Client],
+    (patience, skips_by): (Duration, Option<Clock>),
+) -> Result<(), Failure> {
     let mut progress = Progress::new(&restored.to);
     let clients: Arc<[Client]> = clients.into();
     let keyspace: Arc<str> = restored.to.as_str().into();
@@ -417,8 +448,8 @@ async fn file(mut blocks: Blocks, restored: &mut Restored, clients: &[Client], (
         let ended = next.is_none();
         if let Some(mut one) = next {
             restored.expiring += u64::from(one.reads.iter().any(|read| read.expires_ms > 0));
-            if skip_expired {
-                one.reads.retain(|read| read.expires_ms == 0 || read.expires_ms > crate::date::now_ms());
+            if let Some(clock) = skips_by {
+                one.reads.retain(|read| read.expires_ms == 0 || read.expires_ms > clock.now_ms());
                 if one.reads.is_empty() {
                     restored.written.deleted += 1;
                     continue;

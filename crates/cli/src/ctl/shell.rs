@@ -106,10 +106,17 @@ impl Shell {
                 let read = session.get(key).await.map_err(in_words)?;
                 say!("{}", self.shown(&read));
             }
-            Command::Put(key, value) => say!("{}", session.put(key, value).await.map_err(in_words)?),
+            // What has failed may be written, and what was deleted before a key that fails is.
+            Command::Put(key, value) => {
+                let written = session.put(key, value).await;
+                self.keep(&session);
+                say!("{}", written.map_err(in_words)?);
+            }
             Command::Del(keys) => {
                 for key in keys {
-                    let deleted = session.delete(key.clone()).await.map_err(in_words)?;
+                    let deleted = session.delete(key.clone()).await;
+                    self.keep(&session);
+                    let deleted = deleted.map_err(in_words)?;
                     say!("{key}: {}", if deleted.existed { "deleted" } else { "was not there" });
                 }
             }

@@ -92,6 +92,17 @@ async fn counters_reach(list: impl Fn() -> Command, millis: u64) {
     }
 }
 
+/// Writes a key of keyspace `default`; again when a busy machine has not answered in time.
+async fn put(client: &Client, key: &str) -> Version {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match client.session("default").put(key.to_owned(), "1").await {
+            Ok(version) => return version,
+            Err(error) => assert!(Instant::now() < until, "{key}: {error}"),
+        }
+    }
+}
+
 /// What was written under one version: its place in the order, its key, and its value.
 type Write = ((u64, u32, usize), String, Option<String>);
 
@@ -513,5 +524,57 @@ async fn a_bucket_is_a_place_for_both() {
     bytes[middle] ^= 1;
     server.put("backups", &segment, &bytes);
     says(&s3("", &["backup", "verify", "s3://backups/archive"]).output().unwrap(), 1, &["its checksum is another", &segment]);
+    nodes.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archive_goes_on_elsewhere_when_the_data_center_that_it_follows_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive").to_str().unwrap().to_owned();
+    let (mut nodes, addresses) = start(&description(&[("default", "causal", 600_000)]), &folder.path().join("nodes")).await;
+    let us = connect(&addresses[0]).await;
+    let mut archiver = Archiver::start(ctl(&addresses[1], &["archive", &archive, "--every", "1s"]), &folder.path().join("log"));
+    archiver.says("full backup as of").await;
+    nodes.kill(1);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let told = ctl(&addresses[0], &["dc", "lost", "eu", "--yes"]).output().unwrap();
+        if told.status.success() {
+            break;
+        }
+        assert!(Instant::now() < until, "{}", text(&told.stderr));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let written = put(&us, "after it").await;
+    let listed = reaches(|| ctl("", &["archive", "list", &archive, "--json"]), written.millis + 1).await;
+    assert_eq!(listed["gaps"].as_array().unwrap().len(), 0, "{listed}");
+    archiver.end("-TERM");
+    nodes.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_backup_after_a_split_has_what_all_the_parts_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive").to_str().unwrap().to_owned();
+    let before = description(&[("default", "causal", 600_000)]);
+    let (mut nodes, addresses) = start(&before, &folder.path().join("nodes")).await;
+    let us = connect(&addresses[0]).await;
+    for key in 0..40 {
+        put(&us, &format!("k{key}")).await;
+    }
+    let archived = ctl(&addresses[0], &["archive", &archive, "--every", "1s", "--full-every", "2s"]);
+    let mut archiver = Archiver::start(archived, &folder.path().join("log"));
+    archiver.says(": 40 keys").await;
+    nodes.describe(&Description { partitions: 4, first_partitions: Some(2), ..before }).unwrap();
+    for index in 0..2 {
+        nodes.stop(index).await.unwrap();
+    }
+    for index in 0..2 {
+        nodes.restart(index).unwrap();
+    }
+    nodes.ready(PATIENCE).await.unwrap();
+    put(&connect(&addresses[0]).await, "after it").await;
+    archiver.says(": 41 keys").await;
+    archiver.end("-TERM");
     nodes.end().await;
 }

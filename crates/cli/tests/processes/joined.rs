@@ -195,6 +195,29 @@ async fn another_data_center_has_the_place_of_a_lost_one() {
     has(&b, "after a restart", "posts", "again", "1").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_data_center_is_given_up_though_the_first_one_answers_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let keyspaces = vec![keyspace("posts", "causal")];
+    let (mut nodes, addresses) = start(&Description { keyspaces, ..description() }, folder.path()).await;
+    let at = addresses[0].as_str();
+    let a = connect(at).await;
+    put(&a, "posts", "first", "1").await;
+    for (index, name) in [(2, "c"), (1, "b")] {
+        nodes.kill(index);
+        until("it is given up", async || ctl(at, &["dc", "lost", name, "--yes"]).status.success()).await;
+    }
+    put(&a, "posts", "alone", "1").await;
+    // Another one can have the place of either.
+    for name in ["b", "c"] {
+        let plan = json(at, &["dc", "add", name]);
+        assert_eq!((plan["generation"].as_u64(), plan["added"].as_bool()), (Some(1), Some(false)), "{plan}");
+    }
+    for asked in [&["status"][..], &["slow"], &["hot"], &["clients"], &["bounds"], &["dial"], &["fault", "list"]] {
+        until(&format!("nobody misses them: {asked:?}"), async || ctl(at, asked).status.success()).await;
+    }
+}
+
 /// The cluster of before, with data centers a and b, and c with this many nodes of this generation, or none of it at all.
 fn growing(c: Option<u32>) -> Description {
     let place = |name: &str| DataCenter { name: name.into(), ..DataCenter::default() };
@@ -320,6 +343,10 @@ async fn taken_out(at: &str, log: impl Fn() -> String, (a, b, c): (&Client, &Cli
     let closes = json(at, &["dc", "remove", "c", "--cancel"]);
     assert_eq!(closes["removed"], false);
     until("c writes", async || c.session("posts").put("still", "1").await.is_ok()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("backup").display().to_string();
+    let output = ctl(at, &["backup", &place, "-k", "checked"]);
+    assert!(output.status.success(), "{}", told(&output));
     // What it leads, others lead from then on, and nobody waits for an election.
     for partition in ["0", "1"] {
         until("c leads", async || ctl(at, &["leaders", "move", "accounts", partition, "c-1"]).status.success()).await;
@@ -369,6 +396,10 @@ async fn taken_out(at: &str, log: impl Fn() -> String, (a, b, c): (&Client, &Cli
     assert!(state().is_some_and(|state| state.starts_with("removed ")), "{:?}", state());
     until("nobody misses it", async || ctl(at, &["status"]).status.success() && ctl(at, &["convergence"]).status.success()).await;
     until("who is left has answered", async || ctl(at, &["explain", "still", "-k", "posts"]).status.success()).await;
+    // Its node runs and shows nothing.
+    let output = ctl(at, &["restore", &place, "-k", "checked=plain", "--overwrite"]);
+    assert!(output.status.success() && told(&output).contains("every data center has it"), "{}", told(&output));
+    refused(at, &["restore", &place, "-k", "checked=plain", "--overwrite", "--at", "c"], "data center c takes no part");
     refused(at, &["dc", "remove", "c", "--cancel"], "there is no way back");
     until("the others write", async || a.session("posts").put("without c", "1").await.is_ok()).await;
     has(b, "without c", "posts", "without c", "1").await;

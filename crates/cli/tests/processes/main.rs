@@ -28,3 +28,4 @@ mod moves;
 mod nemesis;
 mod replicas;
 mod seats;
+mod split;

@@ -1,15 +1,18 @@
 //! Following the feed of one keyspace.
 
 use rheostat_client::feed::{Change as Told, Feed, From};
-use rheostat_client::{Client, Error};
+use rheostat_client::{Client, Error, v1};
 use rheostat_core::feed::{Change, Position};
 use rheostat_core::version::VersionId;
 use rheostat_core::{DcId, Timestamp};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 /// Changes that are asked for at once.
 const AT_ONCE: u32 = 2_000;
+/// A feed says every ten seconds where it is. After so long without a word it may be that of a data center that is gone for ever.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// What a feed has told.
 pub(super) enum Event {
@@ -26,9 +29,9 @@ pub(super) enum Why {
     Other(String),
 }
 
-/// Follows `keyspace` from `from`, and tells it with `place`; ends when nobody listens.
+/// Follows `keyspace` from `from` at the first of `clients`, and tells it with `place`; ends when nobody listens. Where the data center of that one has been given up, another one is asked.
 pub(super) fn start(
-    client: &Client,
+    clients: &[Client],
     keyspace: &str,
     place: usize,
     from: Option<Position>,
@@ -36,13 +39,25 @@ pub(super) fn start(
     events: mpsc::Sender<(usize, Event)>,
 ) -> AbortHandle {
     let from = from.map_or(From::Now, |position| From::Position(position.to_string()));
-    let mut feed = Feed::new(client, keyspace, from).at_once(AT_ONCE);
+    let (clients, keyspace) = (clients.to_vec(), keyspace.to_owned());
     let follow = async move {
+        let Some(mut client) = clients.first().cloned() else { return };
+        let mut feed = Feed::new(&client, keyspace.clone(), from).at_once(AT_ONCE);
         loop {
-            let event = match feed.next().await {
-                Ok(changes) => told(&data_centers, changes, feed.position()),
-                Err(Error::TooOld(_)) => Event::Ended(Why::TooOld),
-                Err(error) => Event::Ended(Why::Other(error.to_string())),
+            let event = match tokio::time::timeout(SILENCE, feed.next()).await {
+                Ok(Ok(changes)) => told(&data_centers, changes, feed.position()),
+                Ok(Err(Error::TooOld(_))) => Event::Ended(Why::TooOld),
+                silent => match (elsewhere(&clients, &client.topology().data_center).await, silent) {
+                    (Some(other), _) => {
+                        // A position is good in every data center.
+                        let from = feed.position().map_or(From::Now, |position| From::Position(position.to_owned()));
+                        feed = Feed::new(&other, keyspace.clone(), from).at_once(AT_ONCE);
+                        client = other;
+                        continue;
+                    }
+                    (None, Ok(Err(error))) => Event::Ended(Why::Other(error.to_string())),
+                    (None, _) => continue,
+                },
             };
             let ends = matches!(event, Event::Ended(_));
             if events.send((place, event)).await.is_err() || ends {
@@ -51,6 +66,20 @@ pub(super) fn start(
         }
     };
     tokio::spawn(follow).abort_handle()
+}
+
+/// A client of another data center than `here`, if one says that `here` was given up or taken out.
+async fn elsewhere(clients: &[Client], here: &str) -> Option<Client> {
+    for client in clients {
+        if client.topology().data_center == here {
+            continue;
+        }
+        let Ok(status) = client.admin().status(client.request(v1::StatusRequest {})).await else { continue };
+        if status.into_inner().lost.iter().any(|lost| lost.data_center == here) {
+            return Some(client.clone());
+        }
+    }
+    None
 }
 
 fn told(data_centers: &[String], changes: Vec<Told>, position: Option<&str>) -> Event {

@@ -1,10 +1,12 @@
 //! What an archiver does beside following: full backups, and looks at counters. One at a time, each in a thread of its own, since writing waits for disks and networks.
 
 use super::super::backup::take;
+use super::super::nearest::nearest_first;
 use crate::Failure;
+use crate::connection::Connection;
 use rheostat_backup::archive::{Unneeded, base_name};
 use rheostat_backup::{Store, Unfinished};
-use rheostat_client::backup::Backup;
+use rheostat_client::backup::{Backup, Taking};
 use rheostat_client::{Client, Error, v1};
 use rheostat_core::Timestamp;
 use rheostat_core::export::Exported;
@@ -16,9 +18,24 @@ use tokio::task::JoinHandle;
 /// The cluster, and how long its parts are waited for.
 #[derive(Clone)]
 pub(super) struct Cluster {
+    /// Where it is asked which nodes there are.
+    pub(super) connection: Connection,
+    /// Of the nodes that there were at the start.
     pub(super) clients: Vec<Client>,
     pub(super) topology: v1::TopologyResponse,
     pub(super) patience: Duration,
+}
+
+impl Cluster {
+    /// Begins `backup` at the nodes of the start or, where these cannot, at those that there are now: an archiver outlives nodes.
+    async fn begin(&self, backup: &Backup) -> Result<Taking, Failure> {
+        let error = match backup.begin(&self.clients).await {
+            Ok(taking) => return Ok(taking),
+            Err(error) => error.to_string(),
+        };
+        let Ok((topology, nodes)) = self.connection.nodes().await else { return Err(error) };
+        backup.begin(&nearest_first(&topology, &nodes)).await.map_err(|error| error.to_string())
+    }
 }
 
 /// What came of a job.
@@ -36,7 +53,7 @@ pub(super) type Job = JoinHandle<Result<Done, Failure>>;
 pub(super) fn base(cluster: Cluster, store: Arc<dyn Store>, keyspaces: Vec<String>) -> Job {
     let backup = async move {
         let backup = Backup { keyspaces, patience: cluster.patience, ..Backup::default() };
-        let taking = backup.begin(&cluster.clients).await.map_err(|error| error.to_string())?;
+        let taking = cluster.begin(&backup).await?;
         let at = taking.at();
         let taken = match Unfinished::begin(store.within(&base_name(at))) {
             Ok(unfinished) => take(&taking, unfinished, &cluster.topology, None).await,
@@ -59,7 +76,7 @@ pub(super) fn counters(cluster: Cluster, keyspaces: Vec<(usize, String)>) -> Job
     let read = async move {
         let names = keyspaces.iter().map(|(_, name)| name.clone()).collect();
         let backup = Backup { keyspaces: names, patience: cluster.patience, ..Backup::default() };
-        let taking = backup.begin(&cluster.clients).await.map_err(|error| error.to_string())?.only_counters();
+        let taking = cluster.begin(&backup).await?.only_counters();
         let at = taking.at();
         let mut all = Vec::new();
         let mut failed = None;

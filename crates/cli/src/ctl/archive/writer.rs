@@ -191,13 +191,12 @@ impl Writer {
             events.tell("not_followed", &text, json!({ "keyspace": one.name, "why": why }));
         }
         let (tell, told) = mpsc::channel(2);
-        let client = cluster.clients.first().ok_or("no node to ask")?;
         let mut keyspaces = Vec::new();
         for place in archive.followed() {
             let name = settings.keyspaces[place].name.clone();
             let resumed = archive.chains[place].resume();
             let through = resumed.map(|(_, _, through)| through);
-            let feed = follow::start(client, &name, place, through, settings.data_centers.clone(), tell.clone());
+            let feed = follow::start(&cluster.clients, &name, place, through, settings.data_centers.clone(), tell.clone());
             if let Some(through) = through {
                 let text = format!("keyspace {name} goes on after {}", in_words(told_through(through)));
                 events.tell("resumed", &text, json!({ "keyspace": name, "after_ms": told_through(through).millis() }));
@@ -341,10 +340,9 @@ impl Writer {
                 if !one.pending.is_empty() {
                     self.flush(index).map_err(words)?;
                 }
-                let client = self.cluster.clients.first().ok_or("no node to ask")?;
                 let one = &mut self.keyspaces[index];
                 (one.from, one.through) = (None, None);
-                one.feed = follow::start(client, &one.name, place, None, self.settings.data_centers.clone(), self.tell.clone());
+                one.feed = follow::start(&self.cluster.clients, &one.name, place, None, self.settings.data_centers.clone(), self.tell.clone());
                 self.needs_base = true;
                 self.base_due = Instant::now();
                 if let Some(job) = self.job.take_if(|_| self.job_is_base) {
