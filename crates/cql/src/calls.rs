@@ -13,6 +13,7 @@ use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::Batch;
 use scylla::statement::prepared::PreparedStatement;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,11 +63,26 @@ impl Closing {
     }
 }
 
-/// Since when there is no answer, and when that was said last.
+/// When it was said last that answers do not come.
 #[derive(Default)]
 struct Trouble {
-    since: Option<Instant>,
     told: Option<Instant>,
+}
+
+impl Trouble {
+    /// Whether it is to be said of a call that has been tried since then. What other calls are answered is no matter: nodes of Cassandra that have the one's rows can be away while others answer.
+    fn is_to_tell(&mut self, since: Instant, now: Instant) -> bool {
+        let is_due = now - since >= TELL_AFTER && self.told.is_none_or(|told| now - told >= TELL_EVERY);
+        if is_due {
+            self.told = Some(now);
+        }
+        is_due
+    }
+
+    /// Whether it was said while a call waited that is answered now, and has been tried since then.
+    fn is_over(&mut self, since: Instant) -> bool {
+        self.told.take_if(|told| *told >= since).is_some()
+    }
 }
 
 /// The connections, which all stores of a node share.
@@ -94,6 +110,21 @@ pub(crate) fn is_final(error: &ExecutionError) -> bool {
     }
 }
 
+/// Whether what was sent may still be done: no answer came to it.
+pub(crate) fn is_unanswered(error: &ExecutionError) -> bool {
+    match error {
+        ExecutionError::RequestTimeout(_) => true,
+        ExecutionError::LastAttemptError(error) => !matches!(
+            error,
+            RequestAttemptError::DbError(..)
+                | RequestAttemptError::SerializationError(_)
+                | RequestAttemptError::CqlRequestSerialization(_)
+                | RequestAttemptError::UnableToAllocStreamId
+        ),
+        _ => false,
+    }
+}
+
 /// Rows that are not what the statement asks for.
 pub(crate) fn unexpected(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("Cassandra answered with other rows than its tables have: {error}"))
@@ -108,6 +139,13 @@ pub(crate) fn held(result: QueryResult) -> io::Result<bool> {
         Some(Some(scylla::value::CqlValue::Boolean(held))) => Ok(*held),
         other => Err(unexpected(format!("{other:?} instead of whether it was done"))),
     }
+}
+
+/// Whether the settings fit the Cassandra of `session`. Errors: `InvalidInput`, in words for the operator.
+pub(crate) fn check_place(session: &Session, settings: &Settings) -> io::Result<()> {
+    let state = session.get_cluster_state();
+    let places: BTreeSet<&str> = state.get_nodes_info().iter().filter_map(|node| node.datacenter.as_deref()).collect();
+    settings.check_places(&places)
 }
 
 /// Connects as `connect` does, as long as the settings say. What is missing there does not come by waiting.
@@ -134,6 +172,7 @@ impl Calls {
     pub(crate) async fn connect(settings: Settings) -> io::Result<Calls> {
         let connect = || async {
             let session = Calls::session(&settings).await?;
+            check_place(&session, &settings)?;
             schema::make(&session, &settings, &schema::TABLES).await?;
             // With the keyspace that may have been made, tokens of keys are known.
             session.refresh_metadata().await.map_err(|error| io::Error::other(error.to_string()))?;
@@ -155,6 +194,7 @@ impl Calls {
     pub(crate) async fn probe(settings: Settings) -> io::Result<()> {
         let look = || async {
             let session = Calls::session(&settings).await?;
+            check_place(&session, &settings)?;
             schema::is_there(&session, &settings).await
         };
         keep_trying(&settings, look).await.map(drop)
@@ -217,12 +257,13 @@ impl Calls {
     ) -> io::Result<T> {
         let last = Mutex::new(None);
         let keep_trying = async {
-            let mut pause = FIRST_PAUSE;
+            let (mut pause, mut since) = (FIRST_PAUSE, None);
             loop {
                 let place = places.acquire().await.map_err(io::Error::other)?;
+                let since = *since.get_or_insert_with(Instant::now);
                 let error = match attempt().await {
                     Ok(result) => {
-                        self.has_answered();
+                        self.has_answered(since);
                         return Ok(result);
                     }
                     Err(error) => error,
@@ -230,7 +271,7 @@ impl Calls {
                 if is_final(&error) {
                     return Err(io::Error::other(format!("cannot {doing} in Cassandra: {error}")));
                 }
-                self.has_failed(doing, &error);
+                self.has_failed(doing, &error, since);
                 *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
                 drop(place);
                 tokio::time::sleep(pause).await;
@@ -261,20 +302,14 @@ impl Calls {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_answered(&self) {
-        let mut trouble = self.trouble();
-        if let Some(since) = trouble.since.take()
-            && trouble.told.take().is_some()
-        {
+    fn has_answered(&self, since: Instant) {
+        if self.trouble().is_over(since) {
             tracing::info!(seconds = since.elapsed().as_secs(), "Cassandra answers again");
         }
     }
 
-    fn has_failed(&self, doing: &str, error: &ExecutionError) {
-        let mut trouble = self.trouble();
-        let since = *trouble.since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= TELL_AFTER && trouble.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-            trouble.told = Some(Instant::now());
+    fn has_failed(&self, doing: &str, error: &ExecutionError, since: Instant) {
+        if self.trouble().is_to_tell(since, Instant::now()) {
             tracing::warn!(seconds = since.elapsed().as_secs(), doing, %error, "Cassandra does not answer: logs grow until it does, and what is only there cannot be read");
         }
     }
@@ -316,6 +351,22 @@ impl Calls {
         held(result)
     }
 
+    /// One attempt of `statement`.
+    pub(crate) async fn once(&self, statement: &PreparedStatement, values: impl SerializeRow) -> Result<QueryResult, ExecutionError> {
+        self.session.execute_unpaged(statement, values).await
+    }
+
+    /// What `attempt` comes to, which writes.
+    pub(crate) async fn keep_writing<T, F: Future<Output = Result<T, ExecutionError>>>(
+        &self,
+        patience: Patience,
+        closing: &Closing,
+        doing: &str,
+        attempt: impl Fn() -> F,
+    ) -> io::Result<T> {
+        self.ask(&self.writes, patience, closing, doing, attempt).await
+    }
+
     /// Reads rows that come at once.
     pub(crate) async fn read(
         &self,
@@ -355,7 +406,7 @@ impl Calls {
     pub(crate) async fn stores(&self) -> io::Result<Vec<u64>> {
         // Nobody closes this.
         let (_open, engine) = watch::channel(false);
-        let mut stores = std::collections::BTreeSet::new();
+        let mut stores = BTreeSet::new();
         let patience = Patience::For(self.settings.open_timeout);
         self.read_pages(patience, &self.closing(engine), "list stores", &self.statements.stores, &(), |page| {
             for row in page.rows::<(i64, Option<String>)>().map_err(unexpected)? {
@@ -369,5 +420,23 @@ impl Calls {
         })
         .await?;
         Ok(stores.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_an_answer_is_told_of_whatever_others_are_answered() {
+        let (mut trouble, since) = (Trouble::default(), Instant::now());
+        let at = |seconds| since + Duration::from_secs(seconds);
+        assert!(!trouble.is_to_tell(since, at(2)));
+        assert!(!trouble.is_over(at(1)));
+        assert!(trouble.is_to_tell(since, at(3)));
+        assert!(!trouble.is_over(at(4)), "it began when that was told, and says nothing of the other");
+        assert!(!trouble.is_to_tell(since, at(62)));
+        assert!(trouble.is_to_tell(since, at(63)));
+        assert!(trouble.is_over(since) && !trouble.is_over(since));
     }
 }

@@ -1,14 +1,19 @@
 //! One store's engine: its opening, its records, its reads of keys.
 
 use crate::Threads;
-use crate::calls::{Calls, Closing, Patience, unexpected};
+use crate::calls::{Calls, Closing, Patience, held, is_unanswered, unexpected};
 use crate::layout::{Cell, Pieces, bucket_of, decode_unsure, encode_unsure, timestamp};
 use futures::{StreamExt, TryStreamExt, stream};
 use rheostat_storage::engine::{Engine, Entries};
+use scylla::errors::ExecutionError;
+use scylla::response::query_result::QueryRowsResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::prepared::PreparedStatement;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -18,7 +23,9 @@ const KEYS_AT_ONCE: usize = 32;
 pub(crate) const PIECES_AT_ONCE: usize = 4;
 /// The record of keys that may not be there.
 const UNSURE: &str = "unsure";
-/// Bytes of it at most; Cassandra refuses a change of 16 MiB, unless configured otherwise.
+/// The record of who has raised the generation while he had the store open.
+const RAISED: &str = "raised";
+/// Bytes of the record of keys at most; Cassandra refuses a change of 16 MiB, unless configured otherwise.
 const MOST_UNSURE: usize = 4 << 20;
 /// A value whose pieces are gone when they are read was replaced meanwhile; so often in a row it was not.
 const LOOKS: usize = 10;
@@ -36,8 +43,12 @@ pub(crate) struct Store {
     pub(crate) calls: Arc<Calls>,
     /// The store's number, as CQL's integers have it.
     pub(crate) store: i64,
-    /// Of this opening.
-    pub(crate) generation: i64,
+    /// Of this opening: the greatest, once it has raised it.
+    generation: AtomicI64,
+    /// The name of this opening.
+    opening: u64,
+    /// A write on the generation's condition was sent, and nobody has said what came of it.
+    unanswered: AtomicBool,
     sequence: AtomicU64,
     /// The number of keys that was said last.
     pub(crate) keys: AtomicU64,
@@ -102,7 +113,9 @@ impl Store {
         Ok(Store {
             calls,
             store,
-            generation,
+            generation: AtomicI64::new(generation),
+            opening: RandomState::new().hash_one(store),
+            unanswered: AtomicBool::new(false),
             sequence: AtomicU64::new(0),
             keys: AtomicU64::new(keys),
             unsure: Mutex::new(unsure),
@@ -120,9 +133,13 @@ impl Store {
         if self.open.load(Ordering::Relaxed) { Patience::WhileOpen } else { Patience::For(self.calls.settings.open_timeout) }
     }
 
+    fn generation(&self) -> i64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
     /// The timestamp of the next write.
     pub(crate) fn next_timestamp(&self) -> io::Result<i64> {
-        timestamp(self.generation, self.sequence.fetch_add(1, Ordering::Relaxed))
+        timestamp(self.generation(), self.sequence.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn buckets(&self) -> MutexGuard<'_, BTreeSet<i32>> {
@@ -138,9 +155,55 @@ impl Store {
     }
 
     async fn keep(&self, name: &str, value: &[u8]) -> io::Result<()> {
-        let values = (value, self.store, name, self.generation);
-        let kept = self.calls.write_if(self.patience(), &self.closing, "keep a record", &self.calls.statements.keep_record, &values).await?;
-        if kept { Ok(()) } else { Err(fenced()) }
+        let store = self.store;
+        self.write_as_owner("keep a record", &self.calls.statements.keep_record, |generation| (value, store, name, generation)).await
+    }
+
+    /// Writes on the condition that nobody has opened the store since, which `values` say with the generation.
+    async fn write_as_owner<V: SerializeRow>(&self, doing: &str, statement: &PreparedStatement, values: impl Fn(i64) -> V) -> io::Result<()> {
+        let values = &values;
+        let attempt = || self.attempt(statement, values);
+        let made = self.calls.keep_writing(self.patience(), &self.closing, doing, attempt).await??;
+        if made { Ok(()) } else { Err(fenced()) }
+    }
+
+    /// One attempt of it; says whether the condition held. One before it that nobody has answered can be done late, after what is written by then. The generation is raised first, so that its condition does not hold.
+    async fn attempt<V: SerializeRow>(&self, statement: &PreparedStatement, values: &impl Fn(i64) -> V) -> Result<io::Result<bool>, ExecutionError> {
+        if self.unanswered.load(Ordering::Relaxed) {
+            match self.raise().await? {
+                Ok(true) => {}
+                other => return Ok(other),
+            }
+        }
+        // Of an attempt that ends here nobody hears either.
+        self.unanswered.store(true, Ordering::Relaxed);
+        let result = self.calls.once(statement, values(self.generation())).await;
+        self.unanswered.store(result.as_ref().is_err_and(is_unanswered), Ordering::Relaxed);
+        Ok(held(result?))
+    }
+
+    /// Raises the generation, in one attempt; says whether nobody else has done so.
+    async fn raise(&self) -> Result<io::Result<bool>, ExecutionError> {
+        let (statements, generation) = (&self.calls.statements, self.generation());
+        let next = generation.saturating_add(1);
+        if let Err(error) = timestamp(next, 0) {
+            return Ok(Err(error));
+        }
+        let name = [self.opening.to_be_bytes(), next.to_be_bytes()].concat();
+        let raised = self.calls.once(&statements.raise, (next, name.as_slice(), self.store, RAISED, generation)).await?;
+        let raised = match held(raised) {
+            // An attempt that was not answered may have done it.
+            Ok(false) => match self.calls.once(&statements.record, (self.store, RAISED)).await?.into_rows_result() {
+                Ok(rows) => record_in(&rows).map(|found| found.as_ref() == Some(&name)),
+                Err(error) => Err(unexpected(error)),
+            },
+            raised => raised,
+        };
+        if let Ok(true) = raised {
+            self.generation.store(next, Ordering::Relaxed);
+            self.unanswered.store(false, Ordering::Relaxed);
+        }
+        Ok(raised)
     }
 
     pub(crate) fn unsure(&self) -> MutexGuard<'_, Option<BTreeSet<Vec<u8>>>> {
@@ -153,11 +216,9 @@ impl Store {
             return Ok(());
         }
         let unsure = counted.unsure.as_ref().map(|keys| encode_unsure(counted.keys, keys)).filter(|bytes| bytes.len() <= MOST_UNSURE);
-        let values = (counted.keys.cast_signed(), unsure, self.store, UNSURE, self.generation);
-        let kept = self.calls.write_if(self.patience(), &self.closing, "keep the number of keys", &self.calls.statements.keep_count, &values).await?;
-        if !kept {
-            return Err(fenced());
-        }
+        let (keys, unsure, store) = (counted.keys.cast_signed(), unsure.as_deref(), self.store);
+        let values = |generation: i64| (keys, unsure, store, UNSURE, generation);
+        self.write_as_owner("keep the number of keys", &self.calls.statements.keep_count, values).await?;
         *locked(&self.kept) = Some(counted);
         Ok(())
     }
@@ -219,11 +280,15 @@ impl Store {
         let names: Vec<Option<String>> =
             rows.rows::<(Option<String>,)>().map_err(unexpected)?.map(|row| row.map(|(name,)| name)).collect::<Result<_, _>>().map_err(unexpected)?;
         for name in names.into_iter().flatten() {
-            if !calls.write_if(patience, closing, "delete a record", &statements.delete_record, &(store, name, self.generation)).await? {
+            if !calls.write_if(patience, closing, "delete a record", &statements.delete_record, &(store, name, self.generation())).await? {
                 return Err(fenced());
             }
         }
-        self.keep_count(Counted { keys: 0, unsure: None }).await?;
+        // What of this is done late finds another generation: whoever has the store then has opened it since.
+        let nothing = (0i64, None::<&[u8]>, store, UNSURE, self.generation());
+        if !calls.write_if(patience, closing, "keep the number of keys", &statements.keep_count, &nothing).await? {
+            return Err(fenced());
+        }
         let at = self.next_timestamp()?;
         let buckets: Vec<i32> = self.buckets().iter().copied().collect();
         stream::iter(buckets)
@@ -242,6 +307,10 @@ impl Store {
 
 async fn read_record(calls: &Calls, store: i64, patience: Patience, closing: &Closing, name: &str) -> io::Result<Option<Vec<u8>>> {
     let rows = calls.read(patience, closing, "read a record", &calls.statements.record, &(store, name)).await?;
+    record_in(&rows)
+}
+
+fn record_in(rows: &QueryRowsResult) -> io::Result<Option<Vec<u8>>> {
     Ok(rows.maybe_first_row::<(Option<Vec<u8>>,)>().map_err(unexpected)?.and_then(|(value,)| value))
 }
 

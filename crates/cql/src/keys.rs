@@ -1,11 +1,10 @@
 //! Keys that are written on a condition, by Cassandra's lightweight transactions: for counters that their clients keep (document 002, section IV-B).
 
-use crate::calls::{ATTEMPT, Calls, FIRST_PAUSE, LONGEST_PAUSE, held, is_final, keep_trying, unexpected};
+use crate::calls::{ATTEMPT, Calls, FIRST_PAUSE, LONGEST_PAUSE, check_place, held, is_final, keep_trying, unexpected};
 use crate::schema;
-use crate::settings::{Consistency, Settings, is_name};
+use crate::settings::{Settings, is_name};
 use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,8 +27,8 @@ pub enum PutIf {
 
 /// A table of keys, as one data center of Cassandra has it. Of all writes of a key that expect the same version at most one is made.
 ///
-/// With [`Consistency::LocalQuorum`], which is the default, that holds among those who write in one data center: each key is to be written in one. Its value comes to the others as all of Cassandra's data
-/// does. With [`Consistency::Quorum`] it holds everywhere, at the price of a way to a majority of all replicas and back, several times. [`Consistency::One`] is for a Cassandra of one node.
+/// With [`Consistency::LocalQuorum`](crate::Consistency::LocalQuorum), which is the default, that holds among those who write in one data center: each key is to be written in one. Its value comes to the others as all of Cassandra's data
+/// does. With [`Consistency::Quorum`](crate::Consistency::Quorum) it holds everywhere, at the price of a way to a majority of all replicas and back, several times. [`Consistency::One`](crate::Consistency::One) is for a Cassandra of one node.
 #[derive(Clone)]
 pub struct Keys {
     inner: Arc<Inner>,
@@ -41,25 +40,6 @@ struct Inner {
     get: PreparedStatement,
     put_first: PreparedStatement,
     put_next: PreparedStatement,
-}
-
-/// Conditions that are decided in a data center need one: where several are asked, each decides for itself. Errors: `InvalidInput`, in words for the operator.
-fn check_place(session: &Session, settings: &Settings) -> io::Result<()> {
-    let state = session.get_cluster_state();
-    let places: BTreeSet<&str> = state.get_nodes_info().iter().filter_map(|node| node.datacenter.as_deref()).collect();
-    let are = places.iter().copied().collect::<Vec<_>>().join(", ");
-    match &settings.local_data_center {
-        Some(name) if !places.contains(name.as_str()) => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no data center {name} in this Cassandra; there are: {are}")))
-        }
-        None if settings.consistency == Consistency::LocalQuorum && places.len() > 1 => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!(
-                "this Cassandra has several data centers ({are}), and what is decided in one holds in that one only: name it (local_data_center), or take consistency quorum"
-            ),
-        )),
-        _ => Ok(()),
-    }
 }
 
 impl Keys {

@@ -6,7 +6,7 @@
 //! - `calls`: the connections, and trying again. `engine`, `write`, `walk`: one store's engine.
 //!
 //! What must hold: (1) whoever opened a store last changes it, and nobody else: every write carries the generation of the opening in its timestamp, and records are
-//! kept on condition that no later opening came; (2) a key's value is one cell, so a reader sees all of the old one or all of the new; (3) the number of keys is
+//! kept on condition that no later opening came, and that none was kept since they were first sent; (2) a key's value is one cell, so a reader sees all of the old one or all of the new; (3) the number of keys is
 //! raised before keys come and lowered after they have gone, and what comes or goes is named beside it before it does.
 
 mod calls;

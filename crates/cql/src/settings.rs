@@ -1,5 +1,6 @@
 //! Where Cassandra is, and how long to wait for it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -91,6 +92,20 @@ impl Settings {
             _ => Ok(()),
         }
     }
+
+    /// Whether they fit a Cassandra with these data centers: what is decided, or read, in one needs one. Errors: `InvalidInput`, in words for the operator.
+    pub(crate) fn check_places(&self, places: &BTreeSet<&str>) -> io::Result<()> {
+        let are = || places.iter().copied().collect::<Vec<_>>().join(", ");
+        let why = match &self.local_data_center {
+            Some(name) if !places.contains(name.as_str()) => format!("there is no data center {name} in this Cassandra; there are: {}", are()),
+            None if self.consistency == Consistency::LocalQuorum && places.len() > 1 => format!(
+                "this Cassandra has several data centers ({}), and what is decided in one holds in that one only: name it (local_data_center), or take consistency quorum",
+                are()
+            ),
+            _ => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
 }
 
 /// Whether a keyspace or a table may be called so, without quotes.
@@ -158,6 +173,22 @@ mod tests {
         assert!(settings(|settings| settings.replication = Some(Replication::Network(vec![("a".to_owned(), 0)]))).is_err());
         assert!(settings(|settings| settings.replication = Some(Replication::Network(vec![]))).is_err());
         assert!(settings(|settings| settings.replication = Some(Replication::Network(vec![("a".to_owned(), 0), ("b".to_owned(), 3)]))).is_ok());
+    }
+
+    #[test]
+    fn where_there_are_several_data_centers_one_is_named() {
+        let fits = |name: Option<&str>, consistency, places: &[&str]| {
+            let local_data_center = name.map(str::to_owned);
+            let settings = Settings { local_data_center, consistency, ..Settings::new(vec!["db-1:9042".to_owned()], "rheostat") };
+            settings.check_places(&places.iter().copied().collect())
+        };
+        let error = fits(None, Consistency::LocalQuorum, &["eu", "us"]).expect_err("is refused");
+        assert!(error.kind() == io::ErrorKind::InvalidInput && error.to_string().contains("(eu, us)"), "{error}");
+        let error = fits(Some("asia"), Consistency::Quorum, &["eu", "us"]).expect_err("is refused");
+        assert!(error.to_string().contains("no data center asia in this Cassandra; there are: eu, us"), "{error}");
+        assert!(fits(None, Consistency::LocalQuorum, &["eu"]).is_ok());
+        assert!(fits(None, Consistency::Quorum, &["eu", "us"]).is_ok());
+        assert!(fits(Some("us"), Consistency::LocalQuorum, &["eu", "us"]).is_ok());
     }
 
     #[test]

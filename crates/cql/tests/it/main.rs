@@ -7,6 +7,7 @@ mod directory;
 #[path = "../../../storage/tests/it/driver.rs"]
 mod driver;
 mod engine;
+mod late;
 #[path = "../../../storage/tests/it/operation.rs"]
 mod operation;
 mod store;
