@@ -6,6 +6,8 @@ package rheostat
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -79,6 +81,13 @@ func New(options Options, regions ...*redis.Client) (*Client, error) {
 			return nil, refused("ClientName %q makes all connections of the pool one session; leave it out, and each user has one of their own", own.ClientName)
 		}
 		own.MaxRetries, own.ContextTimeoutEnabled = -1, true
+		// go-redis has made 0 of a timeout that is switched off, and would take that for the default.
+		if own.ReadTimeout == 0 {
+			own.ReadTimeout = -1
+		}
+		if own.WriteTimeout == 0 {
+			own.WriteTimeout = -1
+		}
 		// The server tells nothing of maintenance, and what listens to it belongs to the given client.
 		own.PushNotificationProcessor, own.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		client.regions = append(client.regions, &region{name: own.Addr, database: own.DB, rdb: redis.NewClient(&own)})
@@ -127,6 +136,30 @@ func (c *Client) choose(passed map[int]bool) int {
 		}
 	}
 	return left
+}
+
+// conn is a connection of the pool on which replies may take so much longer than others.
+func (r *region) conn(longer time.Duration) *redis.Conn {
+	usual := r.rdb.Options().ReadTimeout
+	if longer <= 0 || usual <= 0 {
+		return r.rdb.Conn()
+	}
+	return r.rdb.WithTimeout(usual + longer).Conn()
+}
+
+// waits is for how long commands ask the server to wait before it answers.
+func waits(cmds []redis.Cmder) time.Duration {
+	var all time.Duration
+	for _, cmd := range cmds {
+		args := cmd.Args()
+		if first, _ := firstTwo(args); first != "WAIT" || len(args) != 3 {
+			continue
+		}
+		// What is no number is 0, and what is too large the largest.
+		milliseconds, _ := strconv.ParseUint(fmt.Sprint(args[2]), 10, 32)
+		all += time.Duration(milliseconds) * time.Millisecond
+	}
+	return all
 }
 
 func (r *region) avoid(until time.Time) {

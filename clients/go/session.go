@@ -379,6 +379,8 @@ func (s *Session) try(ctx context.Context, cmds []redis.Cmder, writes, named, tr
 	client := s.client
 	left := tries{client.options.ReadRetries, client.options.RetryPause, time.Now().Add(client.options.Deadline)}
 	passed, renewed, doneAt := map[int]bool{}, map[int]bool{}, -1
+	// The error of a named update's last try that may have made it.
+	var doubt *Error
 	at := client.choose(passed)
 	for {
 		sent, quality, err := s.attempt(ctx, at, cmds, writes, transaction)
@@ -395,13 +397,17 @@ func (s *Session) try(ctx context.Context, cmds []redis.Cmder, writes, named, tr
 			passing := failed.Kind == ErrBusy || failed.Kind == ErrUnreachable
 			uncertain := failed.Kind == ErrUnreachable || failed.Kind == ErrTimeout
 			if named && sent && uncertain {
-				doneAt = at
+				doneAt, doubt = at, failed
 			}
 			if !(passing && !writes || named && (passing || uncertain)) || !left.again(ctx) {
-				return quality, s.ended(failed, named && doneAt >= 0)
+				return quality, s.ended(failed, doubt)
 			}
 		case ctx.Err() != nil:
-			return quality, s.ended(givenUp(ctx, writes && (sent || doneAt >= 0)), named)
+			failed = givenUp(ctx, writes && (sent || doneAt >= 0))
+			if named {
+				doubt = failed
+			}
+			return quality, s.ended(failed, doubt)
 		default:
 			why := err.Error()
 			if failed != nil {
@@ -419,15 +425,15 @@ func (s *Session) try(ctx context.Context, cmds []redis.Cmder, writes, named, tr
 				passed = map[int]bool{}
 			case errors.Is(err, redis.ErrPoolTimeout):
 				failed.Kind = ErrBusy
-				return quality, s.ended(failed, named && doneAt >= 0)
+				return quality, s.ended(failed, doubt)
 			case sent && writes:
 				if timedOut(err) {
 					failed.Kind = ErrTimeout
 				}
-				doneAt = at
 				if !named {
 					return quality, failed
 				}
+				doneAt, doubt = at, failed
 			case !renewed[at] && !timedOut(err):
 				// A connection of the pool may have been lost long ago, with its node; the next one is made anew.
 				renewed[at] = true
@@ -441,7 +447,7 @@ func (s *Session) try(ctx context.Context, cmds []redis.Cmder, writes, named, tr
 				}
 			}
 			if !left.again(ctx) {
-				return quality, s.ended(failed, named && doneAt >= 0)
+				return quality, s.ended(failed, doubt)
 			}
 		}
 		if doneAt < 0 {
@@ -451,11 +457,17 @@ func (s *Session) try(ctx context.Context, cmds []redis.Cmder, writes, named, tr
 }
 
 // ended is an operation's error. Where a named update may have been made, those that follow have another client's name, since only one of a client may be under way.
-func (s *Session) ended(failed *Error, uncertain bool) error {
-	if uncertain {
-		s.state.name, s.state.number = randomName(), 0
+func (s *Session) ended(failed, doubt *Error) error {
+	if doubt == nil {
+		return failed
 	}
-	return failed
+	s.state.name, s.state.number = randomName(), 0
+	switch failed.Kind {
+	case ErrTimeout, ErrUnreachable, ErrServer, ErrNoRights:
+		return failed
+	}
+	// The last try says only that it has changed nothing itself.
+	return doubt
 }
 
 func givenUp(ctx context.Context, may bool) *Error {
@@ -477,7 +489,7 @@ func (s *Session) attempt(ctx context.Context, at int, cmds []redis.Cmder, write
 		err     error
 	}
 	work := func() (made outcome) {
-		conn := region.rdb.Conn()
+		conn := region.conn(waits(cmds))
 		defer func() { _ = conn.Close() }()
 		ready := func() error {
 			var wrong error
@@ -637,7 +649,7 @@ var reads = words("GET MGET STRLEN EXISTS TTL PTTL EXPIRETIME PEXPIRETIME TYPE S
 // notInASession is what the connection of a session keeps for itself, and of RHEO likewise.
 var (
 	notInASession = words("AUTH HELLO SELECT RESET QUIT MULTI EXEC DISCARD WATCH UNWATCH SUBSCRIBE PSUBSCRIBE MONITOR")
-	dials         = words("LEVEL STRATEGY FRESH WITHIN SLA QUORUM GROUPS SCOPE VIEW SESSION")
+	dials         = words("LEVEL STRATEGY FRESH WITHIN AT SLA QUORUM GROUPS SCOPE VIEW SESSION RECEIPT MONITOR")
 	readsOfRheo   = words("EXPLAIN SIBLINGS STATUS")
 )
 

@@ -185,7 +185,10 @@ func Test_redis_client_keeps_its_commands(t *testing.T) {
 	holds(t, must(rdb.IncrBy(mine, k+"n", 3).Result()) == 3 && must(rdb.Del(mine, k).Result()) == 1)
 	holds(t, session.Token() != before)
 	is(t, rdb.Do(mine, "SELECT", 1).Err(), ErrRefused)
-	is(t, rdb.Do(mine, "RHEO", "LEVEL", "strong").Err(), ErrRefused)
+	for _, about := range []string{"LEVEL strong", "AT -1s", "RECEIPT ON", "MONITOR LISTEN"} {
+		words := strings.Fields(about)
+		is(t, rdb.Do(mine, "RHEO", words[0], words[1]).Err(), ErrRefused)
+	}
 	is(t, rdb.IncrBy(mine, k+"n", 1<<62).Err(), nil)
 	is(t, rdb.IncrBy(mine, k+"n", 1<<62).Err(), ErrRefused)
 	before = session.Token()
@@ -369,6 +372,21 @@ func Test_receipt_of_a_write(t *testing.T) {
 	session := connectTo(t, "us-east").Session(keyspace)
 	must(session.Put(ctx, key("receipt"), "x", 0))
 	holds(t, must(session.Wait(ctx, 2, 15*time.Second)) == 2)
+	hurried := at("us-east")
+	hurried.ReadTimeout = 2 * time.Second
+	session = connect(t, Options{ReadRetries: -1}, hurried, at("eu")).Resume(keyspace, session.Token())
+	// There are not so many, so it is answered when its time is over.
+	holds(t, must(session.Wait(ctx, 9, 4*time.Second)) == 2)
+	own := redis.NewIntCmd(ctx, "wait", 9, 4000)
+	holds(t, session.Process(ctx, own) == nil && own.Val() == 2, own.Err())
+	holds(t, must(session.Put(ctx, key("receipt"), "x", 0)).Origin == "us-east")
+}
+
+func Test_timeouts_that_are_switched_off_stay_so(t *testing.T) {
+	none := at("us-east")
+	none.ReadTimeout, none.WriteTimeout = -1, -1
+	own := connect(t, Options{}, none).regions[0].rdb.Options()
+	holds(t, own.ReadTimeout == 0 && own.WriteTimeout == 0, own.ReadTimeout, own.WriteTimeout)
 }
 
 func Test_read_transaction_reads_one_snapshot(t *testing.T) {
@@ -471,6 +489,17 @@ func Test_counter_update_stays_in_its_region(t *testing.T) {
 	holds(t, must(home.Counter(k).Look(ctx)).Value == 11)
 	must(home.Put(ctx, k+"after", "x", 0))
 	holds(t, must(home.At(connectTo(t, "eu")).Counter(k).Look(ctx)).Value == 11)
+}
+
+func Test_counter_update_in_doubt_stays_in_doubt(t *testing.T) {
+	plain := newBusyRedis(t)
+	session := connect(t, Options{}, atPort(plain.port)).Session(keyspace)
+	_, err := session.Counter("k").Add(ctx, -1)
+	is(t, err, ErrUnreachable)
+	var failed *Error
+	holds(t, errors.As(err, &failed) && !failed.NothingSent && plain.updates.Load() > 1, err)
+	_, err = session.Counter("k").Add(ctx, -1)
+	is(t, err, ErrBusy)
 }
 
 func Test_write_is_not_sent_twice(t *testing.T) {

@@ -223,10 +223,13 @@ func watch(name, expression string) {
 }
 
 // plainRedis speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first,
-// and refuses all after that. One that is opening its data answers with LOADING to all but the commands that it greets.
+// and refuses all after that. One that is opening its data answers with LOADING to all but the commands that it greets. One that is busy knows RHEO, loses the connection
+// on which the first update of a counter comes, and answers those that follow with BUSY.
 type plainRedis struct {
 	port     int
 	asked    atomic.Int64
+	updates  atomic.Int64
+	isBusy   bool
 	mutex    sync.Mutex
 	commands map[string]bool
 }
@@ -234,11 +237,15 @@ type plainRedis struct {
 func newPlainRedis(t *testing.T) *plainRedis { return newTellingRedis(t, false, 0) }
 
 func newTellingRedis(t *testing.T, resp3 bool, alarms int) *plainRedis {
-	return newFakeRedis(t, resp3, alarms, nil)
+	return newFakeRedis(t, resp3, alarms, nil, false)
 }
 
 func newOpeningRedis(t *testing.T, greets string) *plainRedis {
-	return newFakeRedis(t, false, 0, words(greets))
+	return newFakeRedis(t, false, 0, words(greets), false)
+}
+
+func newBusyRedis(t *testing.T) *plainRedis {
+	return newFakeRedis(t, false, 0, nil, true)
 }
 
 func alarm(number int) string {
@@ -249,10 +256,10 @@ func alarm(number int) string {
 	return fmt.Sprintf(">2\r\n$7\r\nmonitor\r\n%%8\r\n%s$6\r\nnumber\r\n:%d\r\n$5\r\nat_ms\r\n:1\r\n$8\r\nevidence\r\n*0\r\n", &pairs, number)
 }
 
-func newFakeRedis(t *testing.T, resp3 bool, alarms int, greets map[string]bool) *plainRedis {
+func newFakeRedis(t *testing.T, resp3 bool, alarms int, greets map[string]bool, isBusy bool) *plainRedis {
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = listener.Close() })
-	p := &plainRedis{port: listener.Addr().(*net.TCPAddr).Port, commands: map[string]bool{}}
+	p := &plainRedis{port: listener.Addr().(*net.TCPAddr).Port, isBusy: isBusy, commands: map[string]bool{}}
 	known := words("SELECT SET GET CLIENT AUTH PING")
 	go func() {
 		for {
@@ -278,6 +285,15 @@ func newFakeRedis(t *testing.T, resp3 bool, alarms int, greets map[string]bool) 
 					switch {
 					case greets != nil && !greets[name]:
 						answer = "-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n"
+					case p.isBusy && name == "RHEO" && args[1] == "COUNTER":
+						if p.updates.Add(1) == 1 {
+							return
+						}
+						answer = "-BUSY too much waits here\r\n"
+					case p.isBusy && name == "RHEO":
+						if args[1] == "QUALITY" {
+							answer = "*0\r\n"
+						}
 					case name == "HELLO" && resp3:
 						answer = "%1\r\n$5\r\nproto\r\n:3\r\n"
 					case name == "RHEO" && listened:

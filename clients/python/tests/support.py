@@ -153,10 +153,16 @@ def _receive(connection: socket.socket) -> bytes:
 class PlainRedis:
     """Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that.
 
-    One that is opening its data answers with LOADING to all but the commands that it greets."""
+    One that is opening its data answers with LOADING to all but the commands that it greets. One that is busy knows RHEO, loses the connection on which the first update of a counter
+    comes, and answers those that follow with BUSY. One that forgets knows RHEO, and asks who has made the first connection for the password again."""
 
-    def __init__(self, *, resp3: bool = False, alarms: int = 0, opening: bool = False, greets: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, resp3: bool = False, alarms: int = 0, opening: bool = False, greets: tuple[str, ...] = (), busy: bool = False, forgets: bool = False
+    ) -> None:
         self.commands: list[str] = []
+        self.updates = 0
+        self._connections = 0
+        self._busy, self._forgets = busy, forgets
         self._resp3, self._alarms = resp3, alarms
         self._opening, self._greets = opening, greets
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -169,9 +175,10 @@ class PlainRedis:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(client.makefile("rwb"),), daemon=True).start()
+            self._connections += 1
+            threading.Thread(target=self._serve, args=(client, client.makefile("rwb"), self._connections), daemon=True).start()
 
-    def _serve(self, stream: Any) -> None:
+    def _serve(self, client: socket.socket, stream: Any, connection: int) -> None:
         while line := stream.readline():
             words = []
             for _ in range(int(line[1:])):
@@ -181,6 +188,16 @@ class PlainRedis:
             known = words[0].upper() in ("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING")
             if self._opening and words[0].upper() not in self._greets:
                 stream.write(b"-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n")
+            elif self._forgets and connection == 1 and words[0].upper() in ("SELECT", "RHEO", "GET"):
+                stream.write(b"-NOAUTH Authentication required.\r\n")
+            elif self._busy and words[:2] == ["RHEO", "COUNTER"]:
+                self.updates += 1
+                if self.updates == 1:
+                    client.shutdown(socket.SHUT_RDWR)
+                    return
+                stream.write(b"-BUSY too much waits here\r\n")
+            elif (self._busy or self._forgets) and words[0].upper() == "RHEO":
+                stream.write(b"*0\r\n" if words[1] == "QUALITY" else b"+OK\r\n")
             elif words[0].upper() == "HELLO" and self._resp3:
                 stream.write(b"%1\r\n$5\r\nproto\r\n:3\r\n")
             elif words[0].upper() in ("RHEO", "PING") and self.commands.count("RHEO") > (words[0].upper() == "RHEO") and self._alarms:

@@ -152,7 +152,7 @@ def test_redis_client_keeps_its_commands(api: Sync) -> None:
     assert session.token != before
     assert mine.get(k) == "text" and mine.mget(k, k + "no") == ["text", None]
     assert mine.incrby(k + "n", 3) == 3 and mine.delete(k) == 1
-    for refused in (("SELECT", "1"), ("RHEO", "LEVEL", "strong")):
+    for refused in (("SELECT", "1"), ("RHEO", "LEVEL", "strong"), ("RHEO", "AT", "-1s"), ("RHEO", "RECEIPT", "ON"), ("RHEO", "MONITOR", "LISTEN"), ("RHEO",)):
         with pytest.raises(rheostat.Refused):
             mine.execute_command(*refused)
     with session.as_current():
@@ -338,6 +338,10 @@ def test_receipt_of_a_write(api: Sync) -> None:
     session = api.connect("us-east").session(KEYSPACE)
     session.put(key("receipt"), "x")
     assert session.wait(2, timeout=15) == 2
+    hurried = api.connect("us-east", "eu", options=Options(read_retries=0), socket_timeout=2).resume(KEYSPACE, session.token)
+    # There are not so many, so it is answered when its time is over.
+    assert hurried.wait(9, timeout=4) == 2 and hurried.redis.wait(9, 4000) == 2
+    assert hurried.put(key("receipt"), "x").origin == "us-east"
 
 
 def test_read_transaction_reads_one_snapshot(api: Sync) -> None:
@@ -426,6 +430,17 @@ def test_counter_update_stays_in_its_region(api: Sync) -> None:
     assert home.counter(k).look().value == 11
     home.put(k + "after", "x")
     assert home.at(api.connect("eu")).counter(k).look().value == 11
+
+
+def test_counter_update_in_doubt_stays_in_doubt(api: Sync) -> None:
+    plain = PlainRedis(busy=True)
+    session = api.connect(plain.port, protocol=2).session(KEYSPACE)
+    with pytest.raises(rheostat.Unreachable) as lost:
+        session.counter("k").add(-1)
+    assert not lost.value.nothing_sent and plain.updates > 1
+    with pytest.raises(rheostat.Busy):
+        session.counter("k").add(-1)
+    plain.close()
 
 
 def test_write_is_not_sent_twice(api: Sync) -> None:
@@ -535,6 +550,12 @@ def test_wrong_password_is_a_clear_error(api: Sync) -> None:
         api.connect("us-east", password="guess").session(KEYSPACE).get("k")
     # A right one ends the count of wrong ones.
     api.connect("us-east").session(KEYSPACE).get("k")
+
+
+def test_connection_that_must_show_a_password_again_is_made_anew(api: Sync) -> None:
+    plain = PlainRedis(forgets=True)
+    assert api.connect(plain.port, protocol=2).session(KEYSPACE).get("k").value == b"OK"
+    plain.close()
 
 
 def test_pool_without_a_connection_is_busy(api: Sync) -> None:

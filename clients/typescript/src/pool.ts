@@ -23,6 +23,14 @@ export interface Command {
   readonly options?: unknown;
 }
 
+/** A timer of Node's that is set to more ends at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** How many milliseconds a command asks the server to wait before it answers. */
+function waitOf({ args }: Command): number {
+  return String(args[0]).toUpperCase() === "WAIT" ? Math.max(0, Number(args[2]) || 0) : 0;
+}
+
 /** No connection can be made, or the node opens its data: nothing was sent. */
 export class NoConnection extends Error {}
 
@@ -150,8 +158,9 @@ export class Pool {
   async talk(connection: NodeRedis, commands: readonly Command[], signal: AbortSignal | undefined): Promise<unknown[]> {
     let timer: NodeJS.Timeout | undefined;
     let abort: (() => void) | undefined;
+    const within = Math.min(LONGEST_TIMER_MS, commands.reduce((all, command) => all + waitOf(command), this.#replyTimeoutMs));
     const over = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Lost(`no reply within ${this.#replyTimeoutMs} ms`, true)), this.#replyTimeoutMs);
+      timer = setTimeout(() => reject(new Lost(`no reply within ${within} ms`, true)), within);
       if (signal) {
         abort = () => reject(signal.reason as Error);
         if (signal.aborted) abort();

@@ -20,7 +20,7 @@ const READS = words("GET MGET STRLEN EXISTS TTL PTTL EXPIRETIME PEXPIRETIME TYPE
 const READS_OF_RHEO = words("EXPLAIN SIBLINGS STATUS");
 /** What the connection of a session keeps for itself, and of RHEO likewise. */
 const NOT_IN_A_SESSION = words("AUTH HELLO SELECT RESET QUIT MULTI EXEC DISCARD WATCH UNWATCH SUBSCRIBE PSUBSCRIBE MONITOR");
-const DIALS = words("LEVEL STRATEGY FRESH WITHIN SLA QUORUM GROUPS SCOPE VIEW SESSION");
+const DIALS = words("LEVEL STRATEGY FRESH WITHIN AT SLA QUORUM GROUPS SCOPE VIEW SESSION RECEIPT MONITOR");
 
 function words(text: string): ReadonlySet<string> {
   return new Set(text.split(" "));
@@ -364,10 +364,12 @@ export class Session<C extends NodeRedis = NodeRedis> {
     let passed = new Set<number>();
     const renewed = new Set<number>();
     let doneAt: number | undefined;
+    let doubt: Error | undefined;
     let at = client.choose(passed) ?? 0;
     const failed = (error: Error): Error => {
-      if (named && doneAt !== undefined) this.#state.rename();
-      return error;
+      if (!named || doneAt === undefined) return error;
+      this.#state.rename();
+      return doubt && saysNothingChanged(error) ? doubt : error;
     };
     for (;;) {
       const region = client.regions[at];
@@ -381,7 +383,7 @@ export class Session<C extends NodeRedis = NodeRedis> {
         error = errors.ofReply(reply);
         const passing = error instanceof errors.Busy || error instanceof errors.Unreachable;
         const uncertain = error instanceof errors.Unreachable || error instanceof errors.Timeout;
-        if (named && uncertain) doneAt = at;
+        if (named && uncertain) [doneAt, doubt] = [at, error];
         if (!(passing && !writes) && !(named && (passing || uncertain))) throw failed(error);
       } catch (thrown) {
         if (thrown instanceof NoConnection) {
@@ -399,8 +401,8 @@ export class Session<C extends NodeRedis = NodeRedis> {
           const text = `${region.pool.name}: ${thrown.message}`;
           error = thrown.timedOut ? new errors.Timeout(text, { cause: thrown }) : new errors.Unreachable(text, !may, { cause: thrown });
           if (sent) {
-            doneAt = at;
             if (!named) throw error;
+            [doneAt, doubt] = [at, error];
           } else if (!renewed.has(at) && !thrown.timedOut) {
             // A connection of the pool may have been lost long ago, with its node; the next one is made anew.
             renewed.add(at);
@@ -415,7 +417,12 @@ export class Session<C extends NodeRedis = NodeRedis> {
       }
       if (left <= 0 || performance.now() + pause > deadline) throw failed(error);
       left -= 1;
-      await sleep(pause, undefined, this.#signal ? { signal: this.#signal } : {});
+      try {
+        await sleep(pause, undefined, this.#signal ? { signal: this.#signal } : {});
+      } catch {
+        // Node's error of its own stands for the signal's reason.
+        throw failed(this.#signal?.reason as Error);
+      }
       pause *= 2;
       if (doneAt === undefined) at = client.choose(passed) ?? 0;
     }
@@ -467,6 +474,12 @@ export class Session<C extends NodeRedis = NodeRedis> {
       else pool.drop(connection);
     }
   }
+}
+
+/** Whether the error of a named update's last try says that this try has changed nothing. Of the tries before it that says nothing. */
+function saysNothingChanged(error: Error): boolean {
+  const ofAllTries = [errors.Timeout, errors.Unreachable, errors.ServerError, errors.NoRights];
+  return error instanceof errors.RheostatError && !ofAllTries.some((kind) => error instanceof kind);
 }
 
 /** Why the server does not take the session, if it does not. */

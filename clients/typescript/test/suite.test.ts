@@ -3,7 +3,7 @@
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
-import { ErrorReply, MultiErrorReply } from "@redis/client";
+import { ErrorReply, MultiErrorReply, RESP_TYPES } from "@redis/client";
 import * as rheostat from "../src/index.js";
 import { assert, connect, cut, EAST_ALONE, eventually, key, KEYSPACE, PLACES, plainRedis, type Place, port, proxy, redis, sleep, startAgain, tell, text, unusedPort, watch } from "./support.js";
 
@@ -138,7 +138,18 @@ test("redis_client_keeps_its_commands", async () => {
   assert.equal(await mine.del(k), 1);
   assert.notEqual(session.token, before);
   await assert.rejects(mine.select(1), rheostat.Refused);
-  await assert.rejects(mine.sendCommand(["RHEO", "LEVEL", "strong"]), rheostat.Refused);
+  for (const about of ["LEVEL strong", "AT -1s", "RECEIPT ON", "MONITOR LISTEN"]) {
+    await assert.rejects(mine.sendCommand(["RHEO", ...about.split(" ")]), rheostat.Refused);
+  }
+  for (const about of [() => mine.watch(k), () => mine.unwatch(), () => mine.subscribe(k, () => undefined)]) await assert.rejects(about(), rheostat.Refused);
+  before = session.token;
+  assert.equal(await mine.withCommandOptions({ asap: true }).set(`${k}options`, "text"), "OK");
+  assert.notEqual(session.token, before, "options do not lead out of the session");
+  const buffers = mine.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer });
+  assert.deepEqual([await buffers.get(`${k}options`), await buffers.sendCommand(["GET", `${k}options`])], [Buffer.from("text"), Buffer.from("text")]);
+  const tooLate = mine.withAbortSignal(AbortSignal.abort(new Error("too late")));
+  await assert.rejects(tooLate.set(`${k}options`, "late"), { message: "too late" });
+  assert.equal(await mine.get(`${k}options`), "text");
   before = session.token;
   await session.asCurrent(async () => {
     assert.equal(await client.redis.set(k, "again"), "OK");
@@ -311,6 +322,10 @@ test("receipt_of_a_write", async () => {
   const session = connect("us-east").session(KEYSPACE);
   await session.put(key("receipt"), "x");
   assert.equal(await session.wait(2, 15_000), 2);
+  const hurried = connect(["us-east", "eu"], { replyTimeoutMs: 2000, readRetries: 0 }).resume(KEYSPACE, session.token);
+  // There are not so many, so it is answered when its time is over.
+  for (const wait of [() => hurried.wait(9, 4000), () => hurried.redis.wait(9, 4000)]) assert.equal(await wait(), 2);
+  assert.equal((await hurried.put(key("receipt"), "x")).origin, "us-east");
 });
 
 test("read_transaction_reads_one_snapshot", async () => {
@@ -399,6 +414,14 @@ test("counter_update_stays_in_its_region", async () => {
   assert.equal((await home.counter(k).look()).value, 11);
   await home.put(`${k}after`, "x");
   assert.equal((await home.at(connect("eu")).counter(k).look()).value, 11);
+});
+
+test("counter_update_in_doubt_stays_in_doubt", async () => {
+  const plain = await plainRedis(false, 0, undefined, true);
+  const session = connect(plain.port, {}, { RESP: 2 }).session(KEYSPACE);
+  await assert.rejects(session.counter("k").add(-1), (error) => error instanceof rheostat.Unreachable && !error.nothingSent);
+  assert.ok(plain.updates > 1);
+  await assert.rejects(session.counter("k").add(-1), rheostat.Busy);
 });
 
 test("write_is_not_sent_twice", async () => {
@@ -538,6 +561,14 @@ test("cancelled_operation_leaves_the_pool_clean", async (t) => {
   const hurried = connect("eu", { poolSize: 1, replyTimeoutMs: 2000, readRetries: 0 });
   await assert.rejects(hurried.resume(KEYSPACE, east.token).get(k), rheostat.Timeout);
   assert.equal(text((await hurried.resume(KEYSPACE, other.token).get(`${k}2`)).value), "mine");
+  // Between two tries, too, it is the signal's reason.
+  const plain = await plainRedis(false, 0, undefined, true);
+  const slow = connect(plain.port, { retryPauseMs: 60_000, deadlineMs: 600_000 }, { RESP: 2 });
+  const [pausing, why] = [new AbortController(), new Error("enough")];
+  const given = assert.rejects(slow.session(KEYSPACE).withSignal(pausing.signal).counter("k").add(-1), (error) => error === why);
+  await eventually("the pause", async () => plain.updates === 1 && slow.regions[0]!.pool.size === 0);
+  pausing.abort(why);
+  await given;
 });
 
 /** A predicate that two keys must not be 1 at once; its name, and the keys. */

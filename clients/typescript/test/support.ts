@@ -128,10 +128,11 @@ function alarm(number: number): string {
 
 /**
  * Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that.
- * One that is opening its data answers with LOADING to all but the commands that it greets.
+ * One that is opening its data answers with LOADING to all but the commands that it greets. One that is busy knows RHEO, loses the connection on which the first update of a
+ * counter comes, and answers those that follow with BUSY.
  */
-export async function plainRedis(resp3 = false, alarms = 0, greets?: string[]) {
-  const told = { commands: [] as string[], port: 0, told: false };
+export async function plainRedis(resp3 = false, alarms = 0, greets?: string[], busy = false) {
+  const told = { commands: [] as string[], port: 0, told: false, updates: 0 };
   const known = new Set(["SELECT", "SET", "GET", "CLIENT", "AUTH", "PING"]);
   const server = net.createServer((client) => {
     let input = "";
@@ -141,11 +142,15 @@ export async function plainRedis(resp3 = false, alarms = 0, greets?: string[]) {
         const lines = input.split("\r\n");
         const count = Number(lines[0]?.slice(1));
         if (!input || lines.length < 2 * count + 2) return;
-        const name = (lines[2] ?? "").toUpperCase();
+        const [name, second] = [(lines[2] ?? "").toUpperCase(), lines[4]];
         input = lines.slice(2 * count + 1).join("\r\n");
         const listened = alarms > 0 && told.commands.includes("RHEO");
         told.commands.push(name);
         if (greets && !greets.includes(name)) client.write("-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n");
+        else if (busy && name === "RHEO" && second === "COUNTER") {
+          if (++told.updates === 1) return void client.destroy();
+          client.write("-BUSY too much waits here\r\n");
+        } else if (busy && name === "RHEO") client.write(second === "QUALITY" ? "*0\r\n" : "+OK\r\n");
         else if (name === "HELLO" && resp3) client.write("%1\r\n$5\r\nproto\r\n:3\r\n");
         else if (name === "RHEO" && listened) client.write("-NOPERM no more\r\n");
         else if (name === "PING" && listened) client.write("-NOAUTH Authentication required.\r\n");

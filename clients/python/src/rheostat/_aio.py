@@ -234,6 +234,18 @@ async def _drop(pool: Any, connection: Any) -> tuple[None, None]:
 
 async def _talk(used: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
     await connection.send_packed_command(connection.pack_commands([core.words(command.args) for command in commands]), check_health=False)
+    # What the server is asked to wait comes beside the time that a reply may take.
+    more, usual = core.waits(commands), connection.socket_timeout
+    if not more or usual is None:
+        return await _replies(used, connection, commands)
+    connection.socket_timeout = usual + more
+    try:
+        return await _replies(used, connection, commands)
+    finally:
+        connection.socket_timeout = usual
+
+
+async def _replies(used: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
     replies: list[Any] = []
     for command in commands:
         try:
@@ -241,8 +253,11 @@ async def _talk(used: Any, connection: Any, commands: Sequence[Command]) -> list
                 replies.append(await connection.read_response(disable_decoding=True))
             else:
                 replies.append(await used.parse_response(connection, command.args[0], **command.parse))
-        except (redis.ResponseError, redis.AuthenticationError) as error:
+        except redis.ResponseError as error:
             replies.append(error)
+        except redis.AuthenticationError as error:
+            # redis-py has closed the connection. The next one shows the password that is known then.
+            raise redis.ConnectionError(str(error)) from error
     return replies
 
 

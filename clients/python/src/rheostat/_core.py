@@ -44,7 +44,11 @@ READS = frozenset(
 )
 #: What the connection of a session keeps for itself.
 NOT_IN_A_SESSION = frozenset("AUTH HELLO SELECT RESET QUIT MULTI EXEC DISCARD WATCH UNWATCH SUBSCRIBE PSUBSCRIBE MONITOR".split())
-_DIALS = frozenset("LEVEL STRATEGY FRESH WITHIN SLA QUORUM GROUPS SCOPE VIEW SESSION".split())
+_DIALS = frozenset("LEVEL STRATEGY FRESH WITHIN AT SLA QUORUM GROUPS SCOPE VIEW SESSION RECEIPT MONITOR".split())
+
+
+#: Sockets take no timeout that is much longer, in seconds.
+_LONGEST_WAIT = 1_000_000.0
 
 
 class Command(NamedTuple):
@@ -200,10 +204,16 @@ def is_read(args: Sequence[Any]) -> bool:
     return words[0] in READS or words[:2] in (["RHEO", "EXPLAIN"], ["RHEO", "SIBLINGS"], ["RHEO", "STATUS"], ["MEMORY", "USAGE"])
 
 
+def waits(commands: Sequence[Command]) -> float:
+    """For how many seconds commands ask the server to wait before it answers."""
+    times = [_text(command.args[2]) for command in commands if len(command.args) == 3 and _text(command.args[0]).upper() == "WAIT"]
+    return min(_LONGEST_WAIT, sum(int(time) / 1000 for time in times if time.isdecimal()))
+
+
 def fits(args: Sequence[Any]) -> None:
     """Refuses what would change the connection rather than be part of the session."""
     words = [word.upper() for arg in args[:2] for word in _text(arg).split(" ")]
-    if words[0] in NOT_IN_A_SESSION or (words[0] == "RHEO" and words[1] in _DIALS) or words[:2] == ["CLIENT", "SETNAME"]:
+    if words[0] in NOT_IN_A_SESSION or (words[0] == "RHEO" and not _DIALS.isdisjoint(words[1:2])) or words[:2] == ["CLIENT", "SETNAME"]:
         raise errors.Refused(f"{' '.join(words[:2])} is about a connection, and a session has none of its own: use the session's methods")
 
 
@@ -241,6 +251,7 @@ class SessionCore:
         passed: set[int] = set()
         renewed: set[int] = set()
         done_at: int | None = None
+        doubt: errors.RheostatError | None = None
         region = self._regions.choose(passed) or 0
         while True:
             sent = False
@@ -263,7 +274,7 @@ class SessionCore:
                 error, may = error_of_one, True
                 again = error.is_passing and not writes or named and isinstance(error, (errors.Busy, errors.Unreachable, errors.Timeout))
                 if isinstance(error, (errors.Unreachable, errors.Timeout)) and named:
-                    done_at = region
+                    done_at, doubt = region, error
             except NoConnection as why:
                 self._regions.avoid(region)
                 passed.add(region)
@@ -279,7 +290,7 @@ class SessionCore:
                 may = sent or done_at is not None
                 error = errors.Timeout(text) if why.timed_out else errors.Unreachable(text, nothing_sent=not may)
                 if sent:
-                    done_at = region
+                    done_at, doubt = region, error
                     if not named:
                         raise error from why
                 # A connection of the pool may have been lost long ago, with its node; the next one is made anew.
@@ -289,10 +300,16 @@ class SessionCore:
                 if not may:
                     self._regions.avoid(region)
                 again = True
+            except errors.RheostatError as refused:
+                if doubt is None:
+                    raise
+                error, may, again = refused, True, False
             pause = tries.again() if again else None
             if pause is None:
                 if named and may:
                     self._state.rename()
+                if doubt is not None and not isinstance(error, errors.OF_ALL_TRIES):
+                    raise doubt from error
                 raise error
             yield Sleep(pause)
             if done_at is None:

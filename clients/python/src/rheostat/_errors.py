@@ -82,6 +82,10 @@ class ServerError(RheostatError, redis.ResponseError):
     """The server's store failed, or it answered something that this client does not understand. A write may have happened."""
 
 
+#: Errors of a named update's last try that hold for the tries before it as well. Any other one says only that this try has changed nothing.
+OF_ALL_TRIES = (Timeout, Unreachable, ServerError, NoRights)
+
+
 def of_reply(error: redis.RedisError) -> RheostatError:
     """An error reply, as one of ours."""
     if isinstance(error, RheostatError):

@@ -240,6 +240,12 @@ def _drop(pool: Any, connection: Any) -> tuple[None, None]:
 
 def _talk(used: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
     connection.send_packed_command(connection.pack_commands([core.words(command.args) for command in commands]), check_health=False)
+    # What the server is asked to wait comes beside the time that a reply may take. Where an exception leaves it so, the connection is closed.
+    more = core.waits(commands)
+    waits_in = getattr(connection, "_sock", None) if more else None
+    usual = None if waits_in is None else waits_in.gettimeout()
+    if waits_in is not None and usual is not None:
+        waits_in.settimeout(usual + more)
     replies: list[Any] = []
     for command in commands:
         try:
@@ -247,8 +253,13 @@ def _talk(used: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
                 replies.append(connection.read_response(disable_decoding=True))
             else:
                 replies.append(used.parse_response(connection, command.args[0], **command.parse))
-        except (redis.ResponseError, redis.AuthenticationError) as error:
+        except redis.ResponseError as error:
             replies.append(error)
+        except redis.AuthenticationError as error:
+            # redis-py has closed the connection. The next one shows the password that is known then.
+            raise redis.ConnectionError(str(error)) from error
+    if waits_in is not None:
+        waits_in.settimeout(usual)
     return replies
 
 

@@ -16,7 +16,8 @@ record Command(List<byte[]> words) {
   private static final Set<String> READS_OF_RHEO = Set.of("EXPLAIN", "SIBLINGS", "STATUS");
   private static final Set<String> NOT_IN_A_SESSION = Set.of("AUTH", "HELLO", "SELECT", "RESET", "QUIT", "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH",
       "SUBSCRIBE", "PSUBSCRIBE", "MONITOR");
-  private static final Set<String> DIALS = Set.of("LEVEL", "STRATEGY", "FRESH", "WITHIN", "SLA", "QUORUM", "GROUPS", "SCOPE", "VIEW", "SESSION");
+  private static final Set<String> DIALS = Set.of("LEVEL", "STRATEGY", "FRESH", "WITHIN", "AT", "SLA", "QUORUM", "GROUPS", "SCOPE", "VIEW", "SESSION",
+      "RECEIPT", "MONITOR");
 
   /** Words that are texts, numbers or bytes. */
   static Command of(Object... words) {
@@ -44,6 +45,18 @@ record Command(List<byte[]> words) {
   boolean isRead() {
     String first = word(0);
     return READS.contains(first) || first.equals("RHEO") && READS_OF_RHEO.contains(word(1)) || first.equals("MEMORY") && word(1).equals("USAGE");
+  }
+
+  /** How many milliseconds it asks the server to wait before it answers. */
+  long waits() {
+    if (words.size() != 3 || !word(0).equals("WAIT")) {
+      return 0;
+    }
+    try {
+      return Math.max(0, Math.min(Integer.MAX_VALUE, Long.parseLong(word(2))));
+    } catch (NumberFormatException refusedByTheServer) {
+      return 0;
+    }
   }
 
   /** Refuses what would change the connection rather than be part of the session. */

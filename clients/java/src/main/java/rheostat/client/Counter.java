@@ -1,7 +1,6 @@
 package rheostat.client;
 
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -77,10 +76,8 @@ public final class Counter {
     if (amount < 1) {
       throw new RheostatException.Refused(amount + " cannot be transferred; the amount is at least 1");
     }
-    Map<String, Long> both = new LinkedHashMap<>();
-    both.put(key, -amount);
-    both.put(to, amount);
-    return session.addAll(both, scope);
+    // No map: with one key on both sides it would lose what is taken.
+    return session.addAll(List.of(key, -amount, to, amount), scope);
   }
 
   /** The counter as it is known in the data center that is asked. */

@@ -203,7 +203,7 @@ public final class Session {
     return new Many(Replies.bytes(done.reply()), done.quality);
   }
 
-  /** Waits until so many other data centers have this session's writes on disk, for at most {@code timeout}; how many have. The pool's socket timeout must be longer. */
+  /** Waits until so many other data centers have this session's writes on disk, for at most {@code timeout}; how many have. */
   public int waitFor(int dataCenters, Duration timeout) {
     return ((Long) one(false, "WAIT", dataCenters, Dial.milliseconds(timeout)).reply()).intValue();
   }
@@ -242,8 +242,15 @@ public final class Session {
     if (additions.isEmpty()) {
       throw new RheostatException.Refused("nothing to add");
     }
-    List<Object> words = new ArrayList<>(List.of("RHEO", "COUNTER", "ADD"));
+    List<Object> words = new ArrayList<>();
     additions.forEach((key, delta) -> words.addAll(List.of(key, delta)));
+    return addAll(words, scope);
+  }
+
+  /** Keys, each followed by what is added to it. */
+  List<Long> addAll(List<Object> additions, Counter.Scope scope) {
+    List<Object> words = new ArrayList<>(List.of("RHEO", "COUNTER", "ADD"));
+    words.addAll(additions);
     words.add(scope.name());
     Object reply = perform(() -> List.of(state.named(words)), true, true).reply();
     List<Long> values = new ArrayList<>();
@@ -320,6 +327,7 @@ public final class Session {
     Set<Client.Region> passed = new HashSet<>();
     Set<Client.Region> renewed = new HashSet<>();
     Client.Region doneAt = null;
+    RheostatException doubt = null;
     Client.Region at = client.choose(passed);
     while (true) {
       Attempt attempt = new Attempt(at);
@@ -334,9 +342,10 @@ public final class Session {
         boolean uncertain = error instanceof RheostatException.Unreachable || error instanceof RheostatException.Timeout;
         if (named && uncertain) {
           doneAt = at;
+          doubt = error;
         }
         if (!(passing && !writes) && !(named && (passing || uncertain))) {
-          throw ended(error, named && doneAt != null);
+          throw error;
         }
       } catch (Client.Region.NoConnection none) {
         client.avoid(at);
@@ -353,10 +362,11 @@ public final class Session {
         boolean may = attempt.sent || doneAt != null;
         error = timedOut ? new RheostatException.Timeout(lost.getMessage(), lost) : new RheostatException.Unreachable(lost.getMessage(), !may, lost);
         if (attempt.sent) {
-          doneAt = at;
           if (!named) {
             throw error;
           }
+          doneAt = at;
+          doubt = error;
         } else if (renewed.add(at) && !timedOut) {
           // Connections of the pool may have been lost long ago, with their node; the next one is made anew.
           at.pool.clear();
@@ -364,16 +374,18 @@ public final class Session {
         } else if (!may) {
           client.avoid(at);
         }
+      } catch (RheostatException refused) {
+        throw ended(refused, doubt);
       }
       if (left <= 0 || System.nanoTime() + pause - until > 0) {
-        throw ended(error, named && doneAt != null);
+        throw ended(error, doubt);
       }
       left -= 1;
       try {
         Thread.sleep(pause / 1_000_000, (int) (pause % 1_000_000));
       } catch (InterruptedException interrupted) {
         Thread.currentThread().interrupt();
-        throw ended(error, named && doneAt != null);
+        throw ended(error, doubt);
       }
       pause *= 2;
       if (doneAt == null) {
@@ -382,11 +394,15 @@ public final class Session {
     }
   }
 
-  private RheostatException ended(RheostatException error, boolean uncertain) {
-    if (uncertain) {
-      state.rename();
+  /** An operation's error, where {@code doubt} is that of a named update's last try that may have made it. A later try that changed nothing does not say that none did. */
+  private RheostatException ended(RheostatException error, RheostatException doubt) {
+    if (doubt == null) {
+      return error;
     }
-    return error;
+    state.rename();
+    boolean ofAllTries = error instanceof RheostatException.Timeout || error instanceof RheostatException.Unreachable
+        || error instanceof RheostatException.Server || error instanceof RheostatException.NoRights;
+    return ofAllTries ? error : doubt;
   }
 
   /** One try, at one region. */
@@ -455,10 +471,19 @@ public final class Session {
     }
   }
 
-  /** Sends commands together; error replies are values. */
+  /** Sends commands together; error replies are values. What the server is asked to wait comes beside the time that a reply may take. */
   private static List<Object> talk(Connection connection, List<Command> commands) {
     commands.forEach(command -> connection.sendCommand(command.arguments()));
-    return connection.getMany(commands.size());
+    int usual = connection.getSoTimeout();
+    long more = commands.stream().mapToLong(Command::waits).sum();
+    if (usual == 0 || more == 0) {
+      return connection.getMany(commands.size());
+    }
+    connection.setSoTimeout((int) Math.min(Integer.MAX_VALUE, usual + more));
+    // Where it throws, the connection is not used again.
+    List<Object> replies = connection.getMany(commands.size());
+    connection.setSoTimeout(usual);
+    return replies;
   }
 
   /** The reply by which the server does not take the session; null if it does. */

@@ -258,12 +258,14 @@ final class Cluster {
 
   /**
    * Speaks enough of Redis to be asked for RHEO, and says that it does not know it. One that has alarms knows it, tells so many to whoever listens first, and refuses all after that.
-   * One that is opening its data answers with LOADING to all but the commands that it greets.
+   * One that is opening its data answers with LOADING to all but the commands that it greets. One that is busy knows RHEO, loses the connection on which the first update of a
+   * counter comes, and answers those that follow with BUSY.
    */
   static final class PlainRedis implements Closeable {
     private static final Set<String> KNOWN = Set.of("SELECT", "SET", "GET", "CLIENT", "AUTH", "PING");
     final Set<String> commands = ConcurrentHashMap.newKeySet();
     final AtomicInteger asked = new AtomicInteger();
+    final AtomicInteger updates = new AtomicInteger();
     private final ServerSocket listener = listen();
 
     PlainRedis() throws IOException {
@@ -271,14 +273,18 @@ final class Cluster {
     }
 
     PlainRedis(boolean resp3, int alarms) throws IOException {
-      this(resp3, alarms, null);
+      this(resp3, alarms, null, false);
     }
 
     static PlainRedis opening(Set<String> greets) throws IOException {
-      return new PlainRedis(false, 0, greets);
+      return new PlainRedis(false, 0, greets, false);
     }
 
-    private PlainRedis(boolean resp3, int alarms, Set<String> greets) throws IOException {
+    static PlainRedis busy() throws IOException {
+      return new PlainRedis(false, 0, null, true);
+    }
+
+    private PlainRedis(boolean resp3, int alarms, Set<String> greets, boolean busy) throws IOException {
       accept(listener, client -> {
         BufferedReader reader = new BufferedReader(new InputStreamReader(client.getInputStream(), StandardCharsets.ISO_8859_1));
         OutputStream out = client.getOutputStream();
@@ -297,6 +303,14 @@ final class Cluster {
           String answer = KNOWN.contains(name) ? known : "-ERR unknown command '" + words.get(0) + "', with args beginning with: \r\n";
           if (greets != null && !greets.contains(name)) {
             answer = "-LOADING this node is opening its data: 0 of 2 partition servers are open\r\n";
+          } else if (busy && name.equals("RHEO") && words.get(1).equals("COUNTER")) {
+            if (updates.incrementAndGet() == 1) {
+              client.close();
+              return;
+            }
+            answer = "-BUSY too much waits here\r\n";
+          } else if (busy && name.equals("RHEO")) {
+            answer = words.get(1).equals("QUALITY") ? "*0\r\n" : "+OK\r\n";
           } else if (name.equals("HELLO") && resp3) {
             answer = "%1\r\n$5\r\nproto\r\n:3\r\n";
           } else if (listened && (name.equals("RHEO") || name.equals("PING"))) {

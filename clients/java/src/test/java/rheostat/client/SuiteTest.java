@@ -240,7 +240,12 @@ class SuiteTest {
     assertEquals(3, mine.incrBy(k + "n", 3));
     assertEquals(1, mine.del(k));
     assertNotEquals(before, session.token());
-    for (CommandArguments refused : List.of(new CommandArguments(Protocol.Command.SELECT).add("1"), Command.of("RHEO", "LEVEL", "strong").arguments())) {
+    for (CommandArguments refused : List.of(
+        new CommandArguments(Protocol.Command.SELECT).add("1"),
+        Command.of("RHEO", "LEVEL", "strong").arguments(),
+        Command.of("RHEO", "AT", "-1s").arguments(),
+        Command.of("RHEO", "RECEIPT", "ON").arguments(),
+        Command.of("RHEO", "MONITOR", "LISTEN").arguments())) {
       assertThrows(RheostatException.Refused.class, () -> mine.executeCommand(refused));
     }
     before = session.token();
@@ -449,6 +454,12 @@ class SuiteTest {
     Session session = connect("us-east").session(KEYSPACE);
     session.put(key("receipt"), "x");
     assertEquals(2, session.waitFor(2, Duration.ofSeconds(15)));
+    Client client = new Client(Options.DEFAULT.withReadRetries(0), pool(port("us-east"), 8, PASSWORD, 2000, null), pool("eu"));
+    Session hurried = client.resume(KEYSPACE, session.token());
+    // There are not so many, so it is answered when its time is over.
+    assertEquals(2, hurried.waitFor(9, Duration.ofSeconds(4)));
+    assertEquals(2L, hurried.redis().executeCommand(Command.of("WAIT", 9, 4000).arguments()));
+    assertEquals("us-east", hurried.put(key("receipt"), "x").origin());
   }
 
   @Test
@@ -504,6 +515,7 @@ class SuiteTest {
     other.create(NewCounter.atLeast(0, 5).atMost(100).placed(1, 0, 0));
     assertEquals(List.of(3L, 2L), other.transfer(k, 2));
     assertThrows(RheostatException.NoRights.class, () -> other.transfer(k, 4));
+    assertThrows(RheostatException.Refused.class, () -> stock.transfer(k, 1));
     CounterView view = other.look();
     assertEquals(List.of(3L, 0L, 100L), List.of(view.value(), view.lower(), view.upper()));
     Set<String> names = new TreeSet<>();
@@ -548,6 +560,16 @@ class SuiteTest {
       assertEquals(11, home.counter(k).look().value());
       home.put(k + "after", "x");
       assertEquals(11, home.at(connect("eu")).counter(k).look().value());
+    }
+  }
+
+  @Test
+  void counter_update_in_doubt_stays_in_doubt() throws Exception {
+    try (Cluster.PlainRedis plain = Cluster.PlainRedis.busy()) {
+      Session session = new Client(pool(plain.port(), 8, PASSWORD, 20_000, null)).session(KEYSPACE);
+      assertFalse(assertThrows(RheostatException.Unreachable.class, () -> session.counter("k").add(-1)).nothingSent());
+      assertTrue(plain.updates.get() > 1);
+      assertThrows(RheostatException.Busy.class, () -> session.counter("k").add(-1));
     }
   }
 
