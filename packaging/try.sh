@@ -284,6 +284,11 @@ documents = [d for d in yaml.safe_load_all(open(sys.argv[1])) if d]
 files = {k: v for d in documents if d["kind"] == "Secret" for k, v in d["stringData"].items()}
 pods = [f"{d['metadata']['name']}-{i}.toml" for d in documents if d["kind"] == "StatefulSet" for i in range(d["spec"]["replicas"])]
 assert sorted(files) == sorted(pods), (sorted(files), pods)
+# What nodes ask of each other passes: peers' frames, and gRPC by which a console asks all nodes.
+[policy] = [d["spec"] for d in documents if d["kind"] == "NetworkPolicy"]
+own = {"podSelector": {"matchLabels": policy["podSelector"]["matchLabels"]}}
+ports = lambda rules, way: {p["port"] for rule in rules if own in rule.get(way, []) for p in rule["ports"]}
+assert ports(policy["ingress"], "from") >= {"peer", "grpc"} and ports(policy["egress"], "to") >= {6403, 6401}, policy
 os.makedirs(sys.argv[2])
 for name, text in files.items():
     open(os.path.join(sys.argv[2], name), "w").write(re.sub(r', "tls" = \{[^}]*\}', "", text))

@@ -37,15 +37,19 @@ export function conflictsPage(root, shared) {
   const [choice, unwatch] = keyspaceChoice(shared);
   const field = h('input', { name: 'key', autocomplete: 'off', spellcheck: 'false', placeholder: 'comment', maxlength: 4096, value: shared.conflict ?? '' });
   const [counts, said, answers] = [h('div'), h('p', { class: 'error', role: 'alert' }), h('div')];
+  let last = 0;
   const look = async (event) => {
     event?.preventDefault();
     shared.conflict = field.value;
+    last += 1;
+    const asked = last;
     try {
       const answer = await post('conflicts', { keyspace: choice.value, key: keyOf(field.value) });
+      if (asked !== last) return;
       put(said);
       put(answers, h('p', {}, h('code', {}, shown(answer.key) || '(the empty key)'), ` of keyspace ${answer.keyspace}`), h('div', { class: 'cards' }, answer.data_centers.map((place) => told(place, answer.siblings))));
     } catch (error) {
-      put(said, error.message);
+      if (asked === last) put(said, error.message);
     }
   };
   put(answers, h('p', { class: 'note' }, 'A write is lost to another one, of another data center, that takes its place and whose writer had certainly not seen it: that is so by the dependencies of the newer one, nothing is guessed. In keyspaces of protocol quorum both stand side by side instead.'));

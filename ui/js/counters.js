@@ -25,7 +25,7 @@ export function countersPage(root, shared) {
   const [choice, unwatch] = keyspaceChoice(shared);
   const field = h('input', { name: 'key', autocomplete: 'off', spellcheck: 'false', placeholder: 'stock', maxlength: 4096, value: shared.counter ?? '' });
   const [said, told] = [h('p', { class: 'error', role: 'alert' }), h('div', { class: 'rights' })];
-  let [stop, answer, width] = [null, null, 0];
+  let [stop, answer, width, begun] = [null, null, 0, 0];
   const draw = () => {
     if (!answer || !width) return;
     // As wide as the columns of the style sheet become.
@@ -39,17 +39,21 @@ export function countersPage(root, shared) {
       reclaimed.map((rights) => h('p', {}, chip('mild', rights.standing), ` ${rights.data_center}${rights.heir ? `, to ${rights.heir}` : ''}`)));
   };
   const ask = async () => {
+    const asked = begun;
     try {
-      answer = await post('counter', { keyspace: choice.value, key: keyOf(field.value) });
+      const now = await post('counter', { keyspace: choice.value, key: keyOf(field.value) });
+      if (asked !== begun) return;
+      answer = now;
       put(said);
       draw();
     } catch (error) {
-      put(said, error.message);
+      if (asked === begun) put(said, error.message);
     }
   };
   const begin = (event) => {
     event?.preventDefault();
     shared.counter = field.value;
+    begun += 1;
     stop?.();
     stop = field.value ? repeat(1000, ask) : null;
   };

@@ -25,9 +25,14 @@ export function dialPage(root, shared) {
   const live = h('input', { type: 'checkbox', name: 'live' });
   const [said, told] = [h('p', { class: 'error', role: 'alert' }), h('div')];
   let stop = null;
+  let last = 0;
   const ask = async () => {
+    last += 1;
+    const [asked, keyspace] = [last, choice.value];
+    const isPassed = () => asked !== last || keyspace !== choice.value;
     try {
-      const answer = await post('dial', { keyspace: choice.value, key: keyOf(field.value) });
+      const answer = await post('dial', { keyspace, key: keyOf(field.value) });
+      if (isPassed()) return;
       put(said);
       const reads = answer.data_centers.flatMap((place) => place.reads ?? []);
       const longest = Math.max(1, ...reads.map((read) => read.took_us));
@@ -39,7 +44,7 @@ export function dialPage(root, shared) {
         answer.refused.length ? h('p', { class: 'note' }, `Not served: ${answer.refused.map(({ level }) => level).join(', ')}; ${answer.refused[0].why}.`) : '',
         h('p', { class: 'note' }, `Each read is by a new session at a node of that data center, one after the other, with ${span(answer.deadline_ms)} at most. Times are those of this node's call, the way to that node included; an empty call took: ${ways.join(', ')}.`));
     } catch (error) {
-      put(said, error.message);
+      if (!isPassed()) put(said, error.message);
     }
   };
   const begin = () => {

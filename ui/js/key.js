@@ -173,10 +173,11 @@ export function keyPage(root, shared) {
   };
   const ask = async () => {
     if (!choice.value) return;
-    const asked = keys.join('\n');
+    const wanted = () => [choice.value, ...keys].join('\n');
+    const asked = wanted();
     try {
       const answer = await post('key', { keyspace: choice.value, keys: keys.map(keyOf), values: wantsValues });
-      if (asked !== keys.join('\n')) return;
+      if (asked !== wanted()) return;
       put(said);
       model = modelOf(answer, seen.now, values);
       const shape = model.keys.map((key) => key.versions.map((version) => version.id).join()).join(';');
@@ -186,7 +187,7 @@ export function keyPage(root, shared) {
       draw();
       put(listed, chains(model));
     } catch (error) {
-      put(said, error.message);
+      if (asked === wanted()) put(said, error.message);
     }
   };
   const begin = () => {

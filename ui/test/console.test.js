@@ -381,6 +381,70 @@ test('a key is watched while somebody writes', async () => {
   await end();
 });
 
+/** Holds what the page asks at `path` with a body that has `word`. Returns what waits until it is asked, and what lets it pass and waits until the page has had its answer. */
+async function hold(page, path, word) {
+  const isHeld = (request) => request.url().endsWith(`/api/${path}`) && (request.postData() ?? '').includes(word);
+  let release;
+  const released = new Promise((resolve) => { release = resolve; });
+  await page.route(`**/api/${path}`, async (route) => {
+    if (isHeld(route.request())) await released;
+    await route.continue().catch(() => {});
+  });
+  const asked = page.waitForRequest(isHeld);
+  const ended = Promise.race(['requestfinished', 'requestfailed'].map((event) => page.waitForEvent(event, { predicate: isHeld, timeout: 0 })));
+  return [() => asked, async () => {
+    release();
+    await ended;
+    await page.evaluate(() => new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve)); }));
+    await page.unroute(`**/api/${path}`);
+  }];
+}
+
+test('an answer that comes late is not drawn under what was asked since', async () => {
+  const { page, end } = await open(cluster.url);
+  await redis(Object.values(cluster.ports)[0], ['SET', 'late', 'apples'], ['INCRBY', 'visits', '53'], ['SELECT', 'eventual'], ['SET', 'late', 'pears'], ['INCRBY', 'visits', '71']);
+  const keyspace = (name) => page.selectOption('select[name=keyspace]', name);
+  await show(page, 'key');
+  await keyspace('default');
+  await page.uncheck('input[name=live]');
+  let [asked, pass] = await hold(page, 'key', '"keyspace":"default"');
+  await look(page, 'late');
+  await asked();
+  await keyspace('eventual');
+  await page.locator('svg.diagram').getByText('late = pears').waitFor();
+  await pass();
+  assert.doesNotMatch(await text(page), /apples/);
+  await show(page, 'dial');
+  await keyspace('default');
+  [asked, pass] = await hold(page, 'dial', '"keyspace":"default"');
+  await look(page, 'late');
+  await asked();
+  await keyspace('eventual');
+  await look(page, 'late');
+  await page.locator('.cell code').getByText('pears').first().waitFor();
+  await pass();
+  assert.doesNotMatch(await text(page), /apples/);
+  await show(page, 'counters');
+  await keyspace('default');
+  [asked, pass] = await hold(page, 'counter', '"keyspace":"default"');
+  await look(page, 'visits');
+  await asked();
+  await keyspace('eventual');
+  await page.locator('main td').getByText('71').first().waitFor();
+  await pass();
+  assert.doesNotMatch(await text(page, 'main table'), /53/);
+  await show(page, 'conflicts');
+  await keyspace('quorum');
+  [asked, pass] = await hold(page, 'conflicts', Buffer.from('plums').toString('hex'));
+  await look(page, 'plums');
+  await asked();
+  await look(page, 'grapes');
+  await page.locator('main code').getByText('grapes').waitFor();
+  await pass();
+  assert.doesNotMatch(await text(page), /plums/);
+  await end();
+});
+
 test('names and values that want to be more than text are text', async () => {
   const [east] = Object.values(cluster.ports);
   const { page, end } = await open(cluster.url);
