@@ -270,6 +270,9 @@ pub(crate) async fn scan(
     }
 }
 
+/// How long after the time of who waits for copies servers have to say how far they are.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// See [`crate::Router::await_replication`].
 pub(crate) async fn await_replication(
     access: &impl Access,
@@ -292,7 +295,7 @@ pub(crate) async fn await_replication(
             None => waiting.await?,
             Some(deadline) => match tokio::time::timeout_at(deadline, waiting).await {
                 Ok(reached) => reached?,
-                Err(_) => return replicated(access, keyspace, session, upto, 0).await,
+                Err(_) => return last_word(replicated(access, keyspace, session, upto, 0)).await?,
             },
         };
         if reached.len() >= data_centers || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -347,7 +350,7 @@ pub(crate) async fn copies(
         match tokio::time::timeout_at(deadline, started.finish()).await {
             Err(_) => {
                 let started = start(session.clone(), 0);
-                return counted(started.finish().await.0, upto, here);
+                return counted(last_word(started.finish()).await?.0, upto, here);
             }
             // A partition answers at the latest when an operation's own time is up; a longer wait asks again.
             Ok((outcome, _)) => match counted(outcome, upto, here)? {
@@ -356,6 +359,11 @@ pub(crate) async fn copies(
             },
         }
     }
+}
+
+/// What `asked` comes to, which servers answer at once: whose time is over waits no longer for a node that answers nothing. Errors: there is one.
+async fn last_word<T>(asked: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::time::timeout(LAST_WORD, asked).await.map_err(|_| Failure::Timeout("a node to say how far its partitions are replicated".into()))
 }
 
 /// How many data centers have `upto`, by the answer of one here.

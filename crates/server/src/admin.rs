@@ -2,7 +2,7 @@
 //!
 //! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
 //! - `GET /health`: 200 while the shards answer, else 503; 200 also while the node opens its data, or splits its partitions.
-//! - `GET /ready`: 200 while every partition server of this node can serve, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
+//! - `GET /ready`: 200 while every partition server of this node can serve, its disk answers, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
 //! - Everything else: the [`crate::console`], if the configuration has it.
 
 use crate::connection::stream::Stream;
@@ -166,6 +166,8 @@ pub(crate) async fn accept<D: Door>(
     let places = Arc::new(Semaphore::new(D::MOST));
     let acceptor = tls.map(TlsAcceptor::from);
     let mut connections = JoinSet::new();
+    // Whoever comes again and again does not fill the log.
+    let mut refusing = false;
     tokio::pin!(stopping);
     loop {
         while connections.try_join_next().is_some() {}
@@ -177,15 +179,20 @@ pub(crate) async fn accept<D: Door>(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection to the {} could not be accepted", D::NAME);
+                if !std::mem::replace(&mut refusing, true) {
+                    tracing::warn!(%error, "connections to the {} cannot be accepted", D::NAME);
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
         let (Ok(place), Some(descriptor)) = (places.clone().try_acquire_owned(), descriptors::take()) else {
-            tracing::warn!("connection to the {} refused: too many are open", D::NAME);
+            if !std::mem::replace(&mut refusing, true) {
+                tracing::warn!("connections to the {} are refused: too many are open", D::NAME);
+            }
             continue;
         };
+        refusing = false;
         let (door, acceptor) = (door.clone(), acceptor.clone());
         let caller = Caller { address: address.ip(), encrypted: acceptor.is_some() };
         connections.spawn(async move {
@@ -276,7 +283,7 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     let comes = router.shared().lives.own().is_some_and(|life| life.generation() > 0);
     let mut reasons = Vec::new();
     if status.disk_full {
-        reasons.push(FULL.to_owned());
+        reasons.push(router.shared().space.as_ref().map_or_else(|| FULL.to_owned(), |space| space.why()));
     }
     if status.replicas.len() < owned {
         reasons.push(format!("{} of {owned} partition servers answer", status.replicas.len()));
@@ -284,10 +291,12 @@ fn unready(status: &NodeStatus, router: &Router) -> Vec<String> {
     reasons.extend(status.clock_distrusted.iter().map(|why| format!("this node does not believe its clock: {why}")));
     for replica in &status.replicas {
         let shows = |gauge: &str, shown: f64| replica.status.gauges.iter().any(|(name, value)| *name == gauge && *value == shown);
+        let silent = replica.silent_disk();
         let why = replica
             .status
             .failed
             .as_deref()
+            .or(silent.as_deref())
             .or(shows("member_was_replaced", 1.0).then_some(REPLACED))
             .or(shows("member_is_nobody", 1.0).then_some(if comes { NOT_YET } else { NOBODY }))
             .or(shows("member_is_learner", 1.0).then_some(LEARNER))

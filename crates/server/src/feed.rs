@@ -1,6 +1,8 @@
 //! Change feeds: a round asks every partition of this data center, and its answers become a batch ([`rheostat_core::feed`]). Nothing is kept between rounds: where a reader is, it says itself.
 
 use crate::access::{self, Access, Pauses, unexpected};
+use crate::shared::Shared;
+use crate::users::Caller;
 use rheostat_core::failure::Failure;
 use rheostat_core::feed::{Batch, Conflict, FeedAnswer, FeedCall, From, Position, Round, Stopped};
 use rheostat_core::ids::KeyspaceId;
@@ -22,6 +24,12 @@ pub(crate) struct Poll {
     pub(crate) count: u32,
     /// How long to wait for changes.
     pub(crate) block: Duration,
+}
+
+/// Whether who was let in as `caller`, by version `users` of the users, may read changes of `keys` now. Errors: the error reply.
+pub(crate) fn may_still(shared: &Shared, (caller, users): (&Caller, u64), keyspace: KeyspaceId, keys: Option<&[u8]>) -> Result<(), String> {
+    let still = shared.users().still(caller, users).ok_or("NOAUTH Authentication required.")?;
+    still.map_or(Ok(()), |rights| rights.allow_pattern(keyspace, keys)).map_err(|denied| format!("NOPERM {denied}"))
 }
 
 /// The next changes, at once if there are some, or when the time is over.

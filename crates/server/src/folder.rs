@@ -111,11 +111,14 @@ impl fmt::Display for FolderError {
         match self {
             FolderError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             FolderError::Foreign { path, entry, found, expected } => {
-                write!(
-                    f,
-                    "{}: this data directory's {entry} is {found:?}, and this node's is {expected:?}: it belongs to another node. Put this node's own directory there, or start a new one with an empty directory",
-                    path.display()
-                )
+                let why = match *entry {
+                    RESERVED => OTHERWISE,
+                    _ if found.is_empty() => "the file is not whole: put it back as it was",
+                    LAYOUT => "it was written by another version of Rheostat: start that one",
+                    DATA_CENTERS | PARTITIONS => OTHERWISE,
+                    _ => "it belongs to another node. Put this node's own directory there, or start a new one with an empty directory",
+                };
+                write!(f, "{}: this data directory's {entry} is {found:?}, and this node's is {expected:?}: {why}", path.display())
             }
             FolderError::Regrouped { path, entry, found, expected } => write!(
                 f,
@@ -162,11 +165,18 @@ impl fmt::Display for FolderError {
     }
 }
 
+/// What is wrong where the directory is this node's.
+const OTHERWISE: &str =
+    "it was made with another configuration. Configure it as it was; what can be added later: docs/more-data-centers.md, docs/splitting.md";
+
 /// What an operator must not do.
 const UNREPLACED: &str =
     "Do not start with an empty one in its place: updates that were acknowledged here may be nowhere else, and would be lost without a word";
 
 impl std::error::Error for FolderError {}
+
+/// The entry that says how the directory is laid out.
+const LAYOUT: &str = "format";
 
 /// The entries that can grow: more places for data centers that are let in later.
 const DATA_CENTERS: &str = "data centers";
@@ -181,7 +191,7 @@ const MADE_WITH: &str = "made with";
 /// What must be the same at every start, but for more places.
 fn entries(topology: &Topology) -> [(&'static str, String); 8] {
     [
-        ("format", FORMAT.to_string()),
+        (LAYOUT, FORMAT.to_string()),
         ("cluster", topology.cluster.clone()),
         ("node", topology.this().name.clone()),
         ("data center", topology.dc_name(topology.here).to_owned()),
@@ -590,6 +600,26 @@ mod tests {
         let error = claim(&dir, &topology("c", "other")).unwrap_err().to_string();
         assert!(error.contains("node") && error.contains("other"), "{error}");
         assert!(matches!(claim(&dir, &topology("d", "n")), Err(FolderError::Foreign { entry: "cluster", .. })));
+    }
+
+    #[test]
+    fn nobody_is_told_to_begin_anew_whose_own_directory_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |text: &str| {
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            claim(folder.path(), &topology("c", "n")).unwrap_err().to_string()
+        };
+        let text = text_of(&topology("c", "n"), []);
+        let newer = told(&text.replace("format: 1", "format: 2"));
+        assert!(newer.contains("another version"), "{newer}");
+        for cut in ["", "format: 1\nclu"] {
+            let damaged = told(cut);
+            assert!(damaged.contains("not whole"), "{damaged}");
+        }
+        let before = told(&text.replace("data centers: here", "data centers: there here"));
+        assert!(before.contains("another configuration"), "{before}");
+        let foreign = told(&text.replace("node: n", "node: m"));
+        assert!(foreign.contains("belongs to another node"), "{foreign}");
     }
 
     #[test]

@@ -173,6 +173,31 @@ fn opened<T>(mut request: Request<T>) -> Result<(Caller, T), Status> {
     Ok((caller, request.into_inner()))
 }
 
+/// Who reads a stream, as long as he may.
+struct Reader {
+    caller: Caller,
+    /// The version of the users by which he may do that.
+    users: u64,
+}
+
+impl Reader {
+    /// Who has been let in as `caller` just now.
+    fn new(shared: &Shared, caller: Caller) -> Reader {
+        Reader { caller, users: shared.users_version() }
+    }
+
+    /// As whom he would be let in now. Errors: his user is gone, or has another password.
+    fn still(&mut self, shared: &Shared) -> Result<&Caller, Status> {
+        let version = shared.users_version();
+        if version != self.users {
+            let still = shared.users().still(&self.caller, self.users);
+            self.caller = still.ok_or_else(|| Status::unauthenticated("this user is gone, or has another password"))?;
+            self.users = version;
+        }
+        Ok(&self.caller)
+    }
+}
+
 /// A request of this node itself, which may do everything: whoever it asks for has been let in.
 pub(crate) fn for_all<T>(request: T) -> Request<T> {
     let mut request = Request::new(request);

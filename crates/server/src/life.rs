@@ -18,6 +18,9 @@ const OWN: &str = ".life";
 /// In the data directory: the lives of the others.
 const OTHERS: &str = ".lives";
 
+/// So many directories are remembered of each node that were given up before the one that it has now.
+const GIVEN_UP: usize = 16;
+
 /// What is said to a node whose data is lost or old.
 pub(crate) const ADVICE: &str = "Put the right directory back; if there is none, start it once with accept_lost_writes = true: what only this node had is lost then, and in groups (replicas, session, strong) it comes back as a new member, if a majority of the others kept their disks";
 
@@ -116,7 +119,8 @@ impl Life {
 pub(crate) struct Lives {
     own: Option<Life>,
     dir: Option<PathBuf>,
-    known: Mutex<BTreeMap<String, Life>>,
+    /// The last is the present one; those before it are of directories that were given up.
+    known: Mutex<BTreeMap<String, Vec<Life>>>,
     /// The disk lacks something of that. Changes while `known` is locked.
     unwritten: AtomicBool,
     /// Why this node serves nothing, if others have said so.
@@ -156,10 +160,10 @@ impl Lives {
         };
         folder::write_whole(dir, &path, format!("{}\n", own.line()).as_bytes()).map_err(|error| FolderError::Io(path.clone(), error))?;
         let path = dir.join(OTHERS);
-        let mut known = BTreeMap::new();
+        let mut known: BTreeMap<String, Vec<Life>> = BTreeMap::new();
         for line in text_of(&path)?.unwrap_or_default().lines() {
             let (life, node) = line.split_once(": ").and_then(|(life, node)| Some((Life::parse(life)?, node))).ok_or_else(|| damaged(&path))?;
-            known.insert(node.to_owned(), life);
+            known.entry(node.to_owned()).or_default().push(life);
         }
         Ok(Lives { own: Some(own), dir: Some(dir.to_owned()), known: Mutex::new(known), ..Lives::default() })
     }
@@ -174,15 +178,23 @@ impl Lives {
     pub(crate) fn meet(&self, node: &str, life: Option<Life>) -> Result<(), String> {
         let Some(life) = life else { return Ok(()) };
         let mut known = lock(&self.known);
-        let before = known.insert(node.to_owned(), life);
-        if let Some(before) = before
-            && let Some(why) = life.differs_from(&before)
-        {
-            known.insert(node.to_owned(), before);
-            return Err(why);
+        let lives = known.entry(node.to_owned()).or_default();
+        let before = lives.last().copied();
+        if let Some(before) = before {
+            if let Some(why) = life.differs_from(&before) {
+                return Err(why);
+            }
+            if life.folder == before.folder {
+                lives.pop();
+            } else if lives.iter().any(|given_up| given_up.folder == life.folder) {
+                return Err("its data directory was given up: another one was started in its place".into());
+            }
         }
+        lives.push(life);
+        lives.drain(..lives.len().saturating_sub(GIVEN_UP + 1));
         if let Some(dir) = self.dir.as_ref().filter(|_| before != Some(life) || self.unwritten.load(Ordering::Relaxed)) {
-            let text: String = known.iter().map(|(node, life)| format!("{}: {node}\n", life.line())).collect();
+            let lines = known.iter().flat_map(|(node, lives)| lives.iter().map(move |life| format!("{}: {node}\n", life.line())));
+            let text: String = lines.collect();
             let written = folder::write_whole(dir, &dir.join(OTHERS), text.as_bytes());
             self.unwritten.store(written.is_err(), Ordering::Relaxed);
             if let Err(error) = written {
@@ -261,6 +273,30 @@ mod tests {
         let late = Lives::default();
         assert_eq!(late.meet("b", second.own()), Ok(()));
         assert_eq!(late.meet("b", later.own()), Ok(()));
+    }
+
+    #[test]
+    fn a_directory_that_was_given_up_does_not_come_back_though_it_was_another_ones_replacement() {
+        let folder = tempfile::tempdir().unwrap();
+        let [at, first, second] = ["at", "first", "second"].map(|name| folder.path().join(name));
+        [&at, &first, &second].into_iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+        let here = begin(&at);
+        let accept = |dir: &Path| Lives::begin(Some(dir), true, 0).unwrap().own();
+        for dir in [&first, &second] {
+            assert_eq!(here.meet("b", accept(dir)), Ok(()));
+            assert_eq!(here.meet("b", begin(dir).own()), Ok(()));
+        }
+        assert!(here.meet("b", begin(&first).own()).unwrap_err().contains("given up"));
+        let here = begin(&at);
+        assert!(here.meet("b", begin(&first).own()).unwrap_err().contains("given up"), "that is known after a restart");
+        assert_eq!(here.meet("b", begin(&second).own()), Ok(()));
+        assert_eq!(here.meet("b", accept(&first)), Ok(()), "an operator has said so");
+        assert!(here.meet("b", begin(&second).own()).unwrap_err().contains("given up"));
+        for _ in 0..3 * GIVEN_UP {
+            assert_eq!(here.meet("b", accept(&first)), Ok(()));
+        }
+        let kept = std::fs::read_to_string(at.join(OTHERS)).unwrap();
+        assert_eq!(kept.lines().count(), GIVEN_UP + 1);
     }
 
     #[test]

@@ -17,21 +17,25 @@ pub fn available() -> Option<u64> {
     group.chain(machine).min()
 }
 
-/// The files that can hold the limit of the control group that /proc/self/cgroup names, and of those above it: version 2 and 1.
+/// Where a control group of version 2 says what it may have: above the first the system ends a process, above the second it slows all of them down until they stand still.
+const VERSION_2: &[&str] = &["memory.max", "memory.high"];
+const VERSION_1: &[&str] = &["memory.limit_in_bytes"];
+
+/// The files that can hold a limit of the control group that /proc/self/cgroup names, and of those above it: version 2 and 1.
 fn group_files(text: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in text.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let (root, name) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max"),
-            _ if controllers.split(',').any(|controller| controller == "memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        let (root, names) = match controllers {
+            "" => ("/sys/fs/cgroup", VERSION_2),
+            _ if controllers.split(',').any(|controller| controller == "memory") => ("/sys/fs/cgroup/memory", VERSION_1),
             _ => continue,
         };
         // Inside a container the group's path may be that of outside: then the root is the group.
         let mut path = path.trim_end_matches('/');
         loop {
-            files.push(format!("{root}{path}/{name}"));
+            files.extend(names.iter().map(|name| format!("{root}{path}/{name}")));
             match path.rsplit_once('/') {
                 Some((above, _)) => path = above,
                 None => break,
@@ -232,7 +236,8 @@ mod tests {
     fn what_the_system_says_is_read() {
         assert_eq!(kilobytes("MemFree: 5 kB\nMemTotal:       24000000 kB\n", "MemTotal:"), Some(24_000_000 * 1024));
         assert_eq!(kilobytes("MemTotal: many", "MemTotal:"), None);
-        assert_eq!(group_files("0::/a/b\n"), ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"]);
+        let both = ["/a/b", "/a", ""].map(|path| ["max", "high"].map(|name| format!("/sys/fs/cgroup{path}/memory.{name}"))).concat();
+        assert_eq!(group_files("0::/a/b\n"), both, "the lower of the two counts");
         assert_eq!(group_files("7:cpu,cpuacct:/x\n4:memory:/\nnonsense\n"), ["/sys/fs/cgroup/memory/memory.limit_in_bytes"]);
         assert_eq!(own_of("VmRSS:\t 9 kB\nRssAnon:\t 3 kB\nRssFile:\t 5 kB\nRssShmem:\t 1 kB\n"), Some(4096));
         if cfg!(target_os = "linux") {

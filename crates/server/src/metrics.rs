@@ -299,7 +299,7 @@ mod tests {
             connections: 3,
             memory_bytes: 0,
             shards: vec![shard],
-            replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status, sampled: Some(sampled(tally)) }],
+            replicas: vec![ReplicaStatus { keyspace: KeyspaceId(0), shard: 0, status, sampled: Some(sampled(tally)), disk_silent_s: None }],
             peers: Vec::new(),
             monitors: MonitorStatus { predicates: 2, alarms: vec![("nolap".into(), [3, 1])], rollbacks: [5, 0, 2], ..MonitorStatus::default() },
             service_levels: vec![ServiceLevelStatus {

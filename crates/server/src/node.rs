@@ -18,6 +18,7 @@ use crate::shard::disk::Disk;
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Shared, lock};
+use crate::space::Space;
 use crate::splitting;
 use crate::spreading;
 use crate::tls::{self, Fresh, Identity, Renewed, TlsError};
@@ -213,7 +214,13 @@ impl Node {
         };
         let token_keys = token_keys.map_err(StartError::TokenKeys)?;
         let receipts = Receipts::new(receipts::load_or_make(config.data_dir.as_deref()).map_err(StartError::ReceiptKey)?);
-        let lives = Lives::begin(config.data_dir.as_deref(), config.accept_lost_writes, config.generation).map_err(StartError::Folder)?;
+        let begin = || Lives::begin(config.data_dir.as_deref(), config.accept_lost_writes, config.generation);
+        let lives = begin().or_else(|error| match &config.data_dir {
+            // Each start is written down. On a full disk there may be room for that, and for the stores, with what the reserve has held.
+            Some(dir) if Arc::new(Space::new(dir, config.limits.disk_reserve_bytes)).look_into() => begin(),
+            _ => Err(error),
+        });
+        let lives = lives.map_err(StartError::Folder)?;
         let max_connections = config.limits.max_connections;
         let shared = Arc::new(Shared::new(
             config,

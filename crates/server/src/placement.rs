@@ -171,11 +171,11 @@ impl Placement {
         known.map(|(row, replica)| (KeyspaceId((row / self.partitions) as u16), PartitionId((row % self.partitions) as u16), replica))
     }
 
-    /// A node has told that it leads. Says whether that is news: it counts where no server is here, and nobody has told of a later term.
+    /// A node has told that it leads: it counts where no server is here, and nobody has told of a later term. Says whether another one was known to lead until then.
     pub(crate) fn hear_leader(&self, Led { keyspace, partition, replica, term }: Led) -> bool {
         let Some(leads) = self.leads(keyspace, partition).filter(|_| self.hosted(keyspace, partition).next().is_none()) else { return false };
         let before = leads.fetch_max(packed(replica, term), Ordering::Relaxed);
-        before < packed(replica, term) && unpacked(before).is_none_or(|(before, _)| before != replica)
+        before < packed(replica, term) && unpacked(before).is_some_and(|(before, _)| before != replica)
     }
 
     /// What was heard of these leaders is not known any more.
@@ -377,7 +377,9 @@ mod tests {
         let (keyspace, partition) = (KeyspaceId(1), PartitionId(0));
         assert_eq!(placement.hosted(keyspace, partition).count(), 0);
         let led = |replica, term| Led { keyspace, partition, replica, term };
-        assert!(placement.hear_leader(led(0, 4)) && !placement.hear_leader(led(0, 4)) && !placement.hear_leader(led(0, 5)));
+        assert!(!placement.hear_leader(led(0, 4)), "nobody was asked in its place, and what others are asked they pass on");
+        assert_eq!(placement.leader(keyspace, partition), Some(0));
+        assert!(!placement.hear_leader(led(0, 4)) && !placement.hear_leader(led(0, 5)));
         assert!(!placement.hear_leader(led(1, 4)), "it has led before");
         assert_eq!(placement.leader(keyspace, partition), Some(0));
         assert!(placement.hear_leader(led(1, 6)));
@@ -385,7 +387,8 @@ mod tests {
         assert_eq!(placement.leader(keyspace, partition), Some(1));
         placement.forget_heard(|led| led.replica == 1);
         assert_eq!(placement.leader(keyspace, partition), None);
-        assert!(placement.hear_leader(led(2, 1)), "of an earlier term, and nobody else says so any more");
+        assert!(!placement.hear_leader(led(2, 1)));
+        assert_eq!(placement.leader(keyspace, partition), Some(2), "of an earlier term, and nobody else says so any more");
         assert!(
             !placement.hear_leader(Led { partition: PartitionId(9), ..led(0, 9) })
                 && !placement.hear_leader(Led { keyspace: KeyspaceId(9), ..led(0, 9) })
@@ -393,7 +396,7 @@ mod tests {
         // A server that goes knows who leads after it.
         placement.set_here(keyspace, partition, 2, false);
         assert_eq!(placement.leader(keyspace, partition), None, "it was that one");
-        assert!(placement.hear_leader(led(0, 2)));
+        assert!(!placement.hear_leader(led(0, 2)));
         placement.set_here(keyspace, partition, 2, false);
         assert_eq!(placement.leader(keyspace, partition), Some(0));
     }

@@ -19,8 +19,10 @@ use rheostat_core::sla::{self, Achieved, Ask, Course, Forecast, Keeping, MOST_EN
 use rheostat_core::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 /// What service levels without a name are counted as.
 pub const UNNAMED: &str = "unnamed";
@@ -209,6 +211,54 @@ pub(crate) async fn run(
             (outcome, None, session)
         }
     }
+}
+
+/// Runs `operations` at once, each under `served` and with its own copy of `session`, which then remembers what all of them saw. The outcomes come in order, with the [`least`] that was achieved.
+pub(crate) async fn run_all(
+    access: &impl Access,
+    keyspace: KeyspaceId,
+    session: &mut Session,
+    operations: impl IntoIterator<Item = (PartitionId, Operation)>,
+    served: &Served,
+) -> (Vec<Outcome>, Option<Achieved>) {
+    let mut running: Vec<_> = operations
+        .into_iter()
+        .map(|(partition, operation)| {
+            let one = run(access, (keyspace, partition), session.clone(), operation, (Some(served), Reach::Here));
+            (Box::pin(one), None)
+        })
+        .collect();
+    poll_fn(|context| {
+        let mut all = true;
+        for (one, came) in running.iter_mut().filter(|(_, came)| came.is_none()) {
+            match one.as_mut().poll(context) {
+                Poll::Ready(ended) => *came = Some(ended),
+                Poll::Pending => all = false,
+            }
+        }
+        if all { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    let (mut outcomes, mut achieved) = (Vec::with_capacity(running.len()), None);
+    for (outcome, of_one, seen) in running.into_iter().filter_map(|(_, came)| came) {
+        if let Some(info) = access.keyspace(keyspace) {
+            info.merge_sessions(session, &seen);
+        }
+        outcomes.push(outcome);
+        achieved = least(achieved, of_one);
+    }
+    (outcomes, achieved)
+}
+
+/// What two writes came to together; what writes nothing achieves nothing, and does not count.
+pub(crate) fn least(one: Option<Achieved>, other: Option<Achieved>) -> Option<Achieved> {
+    let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
+    Some(Achieved {
+        entry: one.entry.max(other.entry),
+        used_us: one.used_us.max(other.used_us),
+        data_centers: one.data_centers.min(other.data_centers),
+        at: None,
+    })
 }
 
 /// Makes `request` at `partition`, with the best entry of `served` that can be expected to hold, and others while there is time. The answer comes with the entry that it satisfies.

@@ -4,12 +4,13 @@
 //! node is *short of space*: clients write nothing to keyspaces on disk, other servers' updates are not taken, checkpoints wait. What is left is what servers
 //! must note to go on reading: a few hundred bytes per second and partition. When the reserve can be had again, with as much beside it, all goes on.
 
+use crate::shared::lock;
 use rheostat_core::random::Random;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// The file that holds the reserve.
@@ -29,6 +30,8 @@ pub(crate) struct Space {
     short: Arc<AtomicBool>,
     /// A thread looks for space.
     watched: AtomicBool,
+    /// What else than want of space keeps the node from writing, as of the last try.
+    other: Mutex<Option<String>>,
 }
 
 /// What clients are told.
@@ -37,7 +40,7 @@ pub(crate) const FULL: &str = "the disk under the data directory is full: reads 
 impl Space {
     /// Of the disk under `directory`; `reserve` bytes are to be kept, 0 for none.
     pub(crate) fn new(directory: &Path, reserve: u64) -> Space {
-        Space { directory: directory.to_owned(), reserve, short: Arc::default(), watched: AtomicBool::new(false) }
+        Space { directory: directory.to_owned(), reserve, short: Arc::default(), watched: AtomicBool::new(false), other: Mutex::default() }
     }
 
     /// Whether the node is short of space.
@@ -50,10 +53,23 @@ impl Space {
         self.short.clone()
     }
 
+    /// What clients and operators are told while it is.
+    pub(crate) fn why(&self) -> String {
+        match &*lock(&self.other) {
+            None => FULL.to_owned(),
+            Some(why) => format!("no space can be had under the data directory ({why}): reads go on, and writes will when it can"),
+        }
+    }
+
+    fn note(&self, error: &io::Error) {
+        let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        *lock(&self.other) = (!full).then(|| error.to_string());
+    }
+
     /// A store has failed, or cannot be opened. If that is for want of space, gives up the reserve and looks for space from now on. Says whether it is.
     pub(crate) fn look_into(self: &Arc<Self>) -> bool {
         let probe = self.directory.join(PROBE);
-        let full = allocate(&probe, PROBE_BYTES).is_err();
+        let full = allocate(&probe, PROBE_BYTES).inspect_err(|error| self.note(error)).is_err();
         // It may not have come to be.
         let _ = std::fs::remove_file(&probe);
         if full || self.is_short() {
@@ -64,7 +80,7 @@ impl Space {
 
     fn give_up(self: &Arc<Self>) {
         if !self.short.swap(true, Ordering::Relaxed) {
-            tracing::error!(directory = %self.directory.display(), "the disk is full: the reserve is given up, nothing is written for clients until there is space");
+            tracing::error!(directory = %self.directory.display(), why = %self.why(), "the reserve of disk space is given up, nothing is written for clients until there is space");
         }
         // Without one there is nothing to give up.
         let _ = std::fs::remove_file(self.directory.join(RESERVE));
@@ -85,6 +101,7 @@ impl Space {
         }
         if let Err(error) = self.try_set_aside() {
             tracing::warn!(directory = %self.directory.display(), %error, "the reserve of disk space cannot be set aside");
+            self.note(&error);
             self.give_up();
         }
     }
@@ -97,13 +114,24 @@ impl Space {
         allocate(&path, self.reserve)
     }
 
+    /// There is space again.
+    fn go_on(self: &Arc<Self>) {
+        // In this order: who finds itself short after the first must find nobody watching.
+        self.watched.store(false, Ordering::SeqCst);
+        self.short.store(false, Ordering::SeqCst);
+        tracing::info!(directory = %self.directory.display(), "there is space on the disk again");
+        // Who found itself short until then may have given it up once more.
+        self.set_aside();
+    }
+
     /// Whether there is space again: for the reserve, and for as much beside it.
     fn try_again(&self) -> bool {
         let probe = self.directory.join(PROBE);
         let room = self.try_set_aside().and_then(|()| allocate(&probe, self.reserve.max(PROBE_BYTES)));
         // It may not have come to be.
         let _ = std::fs::remove_file(probe);
-        if room.is_err() {
+        if let Err(error) = &room {
+            self.note(error);
             // What recovers needs it meanwhile.
             let _ = std::fs::remove_file(self.directory.join(RESERVE));
         }
@@ -117,10 +145,7 @@ fn watch(space: &Weak<Space>) {
         std::thread::sleep(LOOK_EVERY);
         let Some(space) = space.upgrade() else { return };
         if space.try_again() {
-            // In this order: who finds itself short after the first must find nobody watching.
-            space.watched.store(false, Ordering::SeqCst);
-            space.short.store(false, Ordering::SeqCst);
-            tracing::info!(directory = %space.directory.display(), "there is space on the disk again");
+            space.go_on();
             return;
         }
     }
@@ -176,7 +201,28 @@ mod tests {
         assert!(!directory.path().join(PROBE).exists());
         // A directory that cannot be written to is as good as full.
         let gone = Arc::new(Space::new(&directory.path().join("nowhere"), 1 << 20));
+        // No thread is to try meanwhile.
+        gone.watched.store(true, Ordering::Relaxed);
         assert!(gone.look_into() && gone.is_short() && !gone.try_again());
+        let why = gone.why();
+        assert!(why.contains("No such file or directory") && !why.contains("full"), "{why}");
+        gone.note(&io::ErrorKind::StorageFull.into());
+        assert_eq!(gone.why(), FULL);
+    }
+
+    #[test]
+    fn a_reserve_that_was_given_up_while_there_was_space_again_is_set_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let space = Arc::new(Space::new(directory.path(), 1 << 20));
+        let length = || std::fs::metadata(directory.path().join(RESERVE)).map(|file| file.len()).ok();
+        // By this test, so that no thread is.
+        space.watched.store(true, Ordering::Relaxed);
+        space.give_up();
+        assert!(space.try_again());
+        assert!(!space.look_into());
+        assert_eq!((space.is_short(), length()), (true, None), "a store that was opened again has taken it");
+        space.go_on();
+        assert_eq!((space.is_short(), length()), (false, Some(1 << 20)));
     }
 
     #[test]

@@ -90,6 +90,15 @@ pub struct ReplicaStatus {
     pub status: Status,
     /// What other levels would have returned, as far as that is sampled.
     pub sampled: Option<Sampled>,
+    /// For how many seconds its disk has not answered, where it waits for it and that is long.
+    pub disk_silent_s: Option<u64>,
+}
+
+impl ReplicaStatus {
+    /// That its disk does not answer, in words for the operator, if so.
+    pub fn silent_disk(&self) -> Option<String> {
+        self.disk_silent_s.map(|seconds| format!("its disk has not answered for {seconds} s"))
+    }
 }
 
 /// One shard. All numbers count from its start.

@@ -100,6 +100,11 @@ impl Rights {
         self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| key.starts_with(prefix))
     }
 
+    /// Whether its keys must begin with certain words.
+    pub(crate) fn has_prefixes(&self) -> bool {
+        !self.prefixes.is_empty()
+    }
+
     /// Whether it may see all keys of all keyspaces.
     pub(crate) fn sees_all(&self) -> bool {
         self.keyspaces.is_none() && self.prefixes.is_empty()

@@ -35,7 +35,14 @@ pub(super) fn last_of(outcome: &Outcome) -> Option<LastAnswer> {
     Some(LastAnswer { quality, version, achieved: None })
 }
 
-pub(super) fn write_explained(versions: &[Explained], topology: &Topology, writer: &mut ReplyWriter<'_>) {
+/// Protocols whose words for what a version depends on, and waits for, name keys.
+pub(super) const NAMES_KEYS: [&str; 2] = ["cops", "hybrid"];
+
+/// What stands in their place for who may see some keys only.
+const COVERED: (&str, &str) = ("not shown: keys are named there, and this user has rights to some only", "waits for what it depends on");
+
+/// `covered`: no words that may name other keys.
+pub(super) fn write_explained(versions: &[Explained], covered: bool, topology: &Topology, writer: &mut ReplyWriter<'_>) {
     writer.array(versions.len());
     for version in versions {
         writer.map(6);
@@ -51,9 +58,13 @@ pub(super) fn write_explained(versions: &[Explained], topology: &Topology, write
         writer.bulk(b"expires_ms");
         writer.integer(i64::try_from(version.expires_ms).unwrap_or(i64::MAX));
         writer.bulk(b"dependencies");
-        writer.bulk(version.dependencies.as_bytes());
+        let (dependencies, hidden) = match covered {
+            true => (COVERED.0, version.hidden.as_ref().map(|_| COVERED.1)),
+            false => (version.dependencies.as_str(), version.hidden.as_deref()),
+        };
+        writer.bulk(dependencies.as_bytes());
         writer.bulk(b"hidden");
-        writer.bulk_or_null(version.hidden.as_deref().map(str::as_bytes));
+        writer.bulk_or_null(hidden.map(str::as_bytes));
     }
 }
 

@@ -15,6 +15,7 @@ use crate::shard::Shard;
 use crate::shard::mailbox::{Answer, Sequence, Waits, add_wait};
 use crate::shared::Shared;
 use crate::topology::{NodeId, Topology};
+use crate::users::Caller;
 use rheostat_core::answer::{Quality, Read};
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
@@ -517,12 +518,17 @@ pub(super) fn count(context: Context, access: ShardAccess, mut session: Session,
     })
 }
 
-/// RHEO FEED.
-pub(super) fn feed(context: Context, access: ShardAccess, asked: Feed<'_>) -> Slow {
+/// RHEO FEED of `caller`, by version `users` of the users.
+pub(super) fn feed(context: Context, access: ShardAccess, asked: Feed<'_>, (caller, users): (Caller, u64)) -> Slow {
     let Feed { from, pattern, count, block_ms } = asked;
     let poll = Poll { from, keys: pattern.map(Key::from), count, block: Duration::from_millis(block_ms) };
     Box::pin(async move {
+        let keys = poll.keys.clone();
         let told = feed::poll(&access, context.keyspace, poll).await;
+        // Its user may have been taken away while it waited.
+        if let Err(why) = feed::may_still(&access.shared, (&caller, users), context.keyspace, keys.as_deref()) {
+            return context.done(None, access.waits(), |writer| writer.error(&why));
+        }
         let topology = &access.shared.topology;
         context.done(None, access.waits(), |writer| match told {
             Ok(batch) => write_batch(&batch, topology, writer),
@@ -612,46 +618,77 @@ pub(super) fn scan(context: Context, access: ShardAccess, mut session: Session, 
     })
 }
 
-/// Runs one operation for each of `keys` and answers how many outcomes `counts`.
+/// How much a failure leaves open: of several, that one is told which says most of what may have been done.
+fn doubt(failure: &Failure) -> u8 {
+    match failure {
+        Failure::Timeout(_) | Failure::Insufficient(_) => 2,
+        Failure::Storage(_) => 1,
+        _ => 0,
+    }
+}
+
+/// What a request is told that came to `failure` at some of its keys, while `changed` others are changed. Clients send again by themselves what says that nothing is.
+fn of_some(failure: Failure, changed: usize) -> Failure {
+    match changed {
+        0 => failure,
+        _ if doubt(&failure) == 2 => failure,
+        _ => Failure::Timeout(format!("all of the keys; done at {changed}; at another one: {failure}")),
+    }
+}
+
+/// Runs one operation for each of `keys`, under a service level if there is one, and answers how many outcomes `counts`.
 fn count_outcomes(
     context: Context,
     access: ShardAccess,
     mut session: Session,
     keys: Vec<Key>,
+    served: Option<Arc<Served>>,
     operation: impl Fn(Key) -> Operation + 'static,
     counts: impl Fn(&Outcome) -> bool + 'static,
 ) -> Slow {
     Box::pin(async move {
-        let (mut keys, mut count, mut failed) = (keys.into_iter(), 0, None);
+        let (mut keys, mut count, mut changed) = (keys.into_iter(), 0, 0);
+        let (mut failed, mut achieved) = (None::<Failure>, None);
         // No more values are held than those of some keys.
         while keys.len() > 0 {
             let some = keys.by_ref().take(access::AT_ONCE).map(|key| (access.topology().partition_of(&key), operation(key)));
-            for outcome in access::execute_all(&access, context.keyspace, &mut session, some).await {
+            let (outcomes, least) = match &served {
+                Some(served) => service_levels::run_all(&access, context.keyspace, &mut session, some, served).await,
+                None => (access::execute_all(&access, context.keyspace, &mut session, some).await, None),
+            };
+            achieved = service_levels::least(achieved, least);
+            for outcome in outcomes {
                 count += i64::from(counts(&outcome));
-                if let Outcome::Failed(failure) = outcome {
-                    failed.get_or_insert(failure);
+                changed += usize::from(matches!(outcome, Outcome::Changed { version: Some(_), .. }));
+                if let Outcome::Failed(failure) = outcome
+                    && failed.as_ref().is_none_or(|before| doubt(before) < doubt(&failure))
+                {
+                    failed = Some(failure);
                 }
             }
         }
         match failed {
-            None => context.done_of_no_quality(session, access.waits(), |writer| writer.integer(count)),
-            Some(failure) => context.failed(session, access.waits(), &failure),
+            None => {
+                let done = context.done(Some(session), access.waits(), |writer| writer.integer(count));
+                SlowDone { last: Some(LastAnswer { achieved, ..LastAnswer::default() }), ..done }
+            }
+            Some(failure) => context.failed(session, access.waits(), &of_some(failure, changed)),
         }
     })
 }
 
-/// DEL of several keys, none of them twice.
-pub(super) fn delete(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>) -> Slow {
+/// DEL of several keys, none of them twice; under a service level if there is one that has entries for writes.
+pub(super) fn delete(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>, served: Option<Arc<Served>>) -> Slow {
     let dial = context.dial;
     let operation = move |key| Operation::Change { key, change: Change::Delete, dial };
-    count_outcomes(context, access, session, keys, operation, |outcome| matches!(outcome, Outcome::Changed { version: Some(_), .. }))
+    count_outcomes(context, access, session, keys, served, operation, |outcome| matches!(outcome, Outcome::Changed { version: Some(_), .. }))
 }
 
 /// EXISTS of several keys.
 pub(super) fn exists(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>) -> Slow {
     let dial = context.dial;
     let operation = move |key| Operation::Get { key, dial };
-    count_outcomes(context, access, session, keys, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
+    count_outcomes(context, access, session, keys, None, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
 }
 
 #[cfg(test)]

@@ -42,12 +42,12 @@ use sessions::Sessions;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Requests to the interface that are worked on at once.
+/// Requests to the interface that are worked on at once; of those who are signed in, and of all others.
 const AT_ONCE: usize = 32;
 
-/// Requests to the interface in a second, and how many may come at once after a pause.
+/// The same in a second, and how many may come at once after a pause.
 const RATE: (f64, f64) = (100.0, 200.0);
 
 /// Bytes of a request's body.
@@ -94,12 +94,33 @@ impl Rate {
     }
 }
 
+/// How many questions may come, and be under way.
+struct Bounds {
+    places: Semaphore,
+    rate: Mutex<Rate>,
+}
+
+impl Bounds {
+    fn new() -> Bounds {
+        Bounds { places: Semaphore::new(AT_ONCE), rate: Mutex::new(Rate::new()) }
+    }
+
+    /// A place for one more.
+    fn take(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        if !lock(&self.rate).take(Instant::now()) {
+            return Err(Refusal::busy("too many questions"));
+        }
+        self.places.try_acquire().map_err(|_| Refusal::busy("too many questions are under way"))
+    }
+}
+
 /// See the module.
 pub(crate) struct Console {
     router: Router,
     sessions: Sessions,
-    places: Semaphore,
-    rate: Mutex<Rate>,
+    /// For those who are signed in, and for everybody else: who knows no password keeps nobody out who does.
+    known: Bounds,
+    others: Bounds,
     /// The ways to the nodes, while somebody looks.
     ways: Mutex<Option<(Arc<Ways>, Instant)>>,
     status: Kept,
@@ -111,8 +132,8 @@ impl Console {
         Console {
             router,
             sessions: Sessions::default(),
-            places: Semaphore::new(AT_ONCE),
-            rate: Mutex::new(Rate::new()),
+            known: Bounds::new(),
+            others: Bounds::new(),
             ways: Mutex::new(None),
             status: Kept::default(),
             counts: Kept::default(),
@@ -154,10 +175,9 @@ impl Console {
         if writes {
             check_origin(&parts.headers)?;
         }
-        if !lock(&self.rate).take(Instant::now()) {
-            return Err(Refusal::busy("too many questions"));
-        }
-        let _place = self.places.try_acquire().map_err(|_| Refusal::busy("too many questions are under way"))?;
+        let is_known = self.sessions.open(&self.cookie(), &parts.headers, self.router.shared().users_version()).is_some();
+        let bounds = if is_known { &self.known } else { &self.others };
+        let _place = bounds.take()?;
         let signed_in = self.check_signed_in(caller.address, &parts.headers);
         if !matches!(call, "session" | "login" | "logout") {
             let operates = signed_in?;

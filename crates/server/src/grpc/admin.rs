@@ -66,7 +66,7 @@ fn replica(router: &Router, replica: &ReplicaStatus) -> v1::Replica {
         cold_keys: status.store.cold_keys,
         updates_written: status.counters.updates_written,
         updates_received: status.counters.updates_received,
-        failed: status.failed.clone().unwrap_or_default(),
+        failed: status.failed.clone().or_else(|| replica.silent_disk()).unwrap_or_default(),
         replica: status.server.replica.into(),
         bounded: status.bounded.iter().map(|one| bounded(router, one)).collect(),
         filling: status.filling,
@@ -348,7 +348,8 @@ impl Admin for Service {
     type WatchMonitorsStream = monitors::Events;
 
     async fn watch_monitors(&self, request: Request<v1::WatchMonitorsRequest>) -> Result<Response<monitors::Events>, Status> {
-        monitors::watch(&self.router, request.into_inner()).map(Response::new)
+        let (caller, request) = opened(request)?;
+        monitors::watch(&self.router, caller, request).map(Response::new)
     }
 
     async fn notches(&self, request: Request<v1::NotchesRequest>) -> Result<Response<v1::NotchesResponse>, Status> {

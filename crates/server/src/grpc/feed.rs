@@ -1,6 +1,6 @@
 //! Change feeds and conflicts.
 
-use super::{convert, denied};
+use super::{Reader, convert, denied};
 use crate::feed::{self, Poll};
 use crate::router::Router;
 use crate::topology::Topology;
@@ -21,8 +21,8 @@ pub(super) type Batches = Pin<Box<dyn Stream<Item = Result<v1::FeedResponse, Sta
 /// How often a reader is told where it is, though nothing has changed.
 const TELL: Duration = Duration::from_secs(10);
 
-/// Batches until the caller goes or the node stops. A batch is made when the one before it has left: a slow reader holds two.
-pub(super) fn follow(router: &Router, caller: &Caller, request: v1::FeedRequest) -> Result<Batches, Status> {
+/// Batches until the caller goes, may not read them any more, or the node stops. A batch is made when the one before it has left: a slow reader holds two.
+pub(super) fn follow(router: &Router, caller: Caller, request: v1::FeedRequest) -> Result<Batches, Status> {
     let v1::FeedRequest { context, from, keys, count } = request;
     let keyspace = convert::keyspace(router, &context.unwrap_or_default().keyspace)?.id;
     if keys.len() > MAX_PATTERN_BYTES {
@@ -32,9 +32,7 @@ pub(super) fn follow(router: &Router, caller: &Caller, request: v1::FeedRequest)
         return Err(Status::invalid_argument(format!("{count} changes in one message; at most {MOST_CHANGES}")));
     }
     let pattern = (!keys.is_empty()).then_some(&keys[..]);
-    if let Some(rights) = caller {
-        rights.allow_pattern(keyspace, pattern).map_err(denied)?;
-    }
+    allow(&caller, keyspace, pattern)?;
     let from = match from.as_str() {
         "" | "now" => From::Now,
         "oldest" => From::Oldest,
@@ -43,11 +41,16 @@ pub(super) fn follow(router: &Router, caller: &Caller, request: v1::FeedRequest)
     let count = if count == 0 { rheostat_core::feed::DEFAULT_COUNT } else { count };
     let poll = Poll { from, keys: pattern.map(Into::into), count, block: TELL };
     let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(forward(router.clone(), keyspace, poll, sender));
+    let reader = Reader::new(router.shared(), caller);
+    tokio::spawn(forward(router.clone(), reader, keyspace, poll, sender));
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-async fn forward(router: Router, keyspace: KeyspaceId, mut poll: Poll, sender: mpsc::Sender<Result<v1::FeedResponse, Status>>) {
+fn allow(caller: &Caller, keyspace: KeyspaceId, pattern: Option<&[u8]>) -> Result<(), Status> {
+    caller.as_ref().map_or(Ok(()), |rights| rights.allow_pattern(keyspace, pattern)).map_err(denied)
+}
+
+async fn forward(router: Router, mut reader: Reader, keyspace: KeyspaceId, mut poll: Poll, sender: mpsc::Sender<Result<v1::FeedResponse, Status>>) {
     // Whoever serves gRPC waits for what is under way there.
     let mut stopping = router.shared().stop_front.subscribe();
     loop {
@@ -56,13 +59,15 @@ async fn forward(router: Router, keyspace: KeyspaceId, mut poll: Poll, sender: m
             () = sender.closed() => return,
             _ = stopping.wait_for(|stopping| *stopping) => return,
         };
-        let told = match told {
-            Ok(batch) => {
+        let may = reader.still(router.shared()).and_then(|caller| allow(caller, keyspace, poll.keys.as_deref()));
+        let told = match may.map(|()| told) {
+            Err(why) => Err(why),
+            Ok(Ok(batch)) => {
                 poll.from = From::After(batch.position);
                 Ok(response(router.topology(), batch))
             }
-            Err(Stopped::TooOld(from)) => Err(convert::refused(Status::out_of_range(feed::too_old(from)), REFUSED_TOO_OLD)),
-            Err(Stopped::Failed(failure)) => Err(convert::status(failure)),
+            Ok(Err(Stopped::TooOld(from))) => Err(convert::refused(Status::out_of_range(feed::too_old(from)), REFUSED_TOO_OLD)),
+            Ok(Err(Stopped::Failed(failure))) => Err(convert::status(failure)),
         };
         let ends = told.is_err();
         let sent = tokio::select! {

@@ -1,9 +1,11 @@
 //! The calls of service `Admin` that concern monitors.
 
-use super::convert;
+use super::{Reader, convert, denied};
+use crate::config::Role;
 use crate::monitors::{Heard, MonitorInfo, Told, What};
 use crate::router::Router;
 use crate::topology::Topology;
+use crate::users::{Caller, Denied};
 use rheostat_monitor::predicate::Definition;
 use rheostat_proto::alarm::alarm_out;
 use rheostat_proto::v1;
@@ -53,19 +55,25 @@ pub(crate) fn event(topology: &Topology, told: &Told) -> v1::MonitorEvent {
     }
 }
 
-/// Events until the caller goes or the node stops.
-pub(super) fn watch(router: &Router, request: v1::WatchMonitorsRequest) -> Result<Events, Status> {
+/// Events until the caller goes, may not hear them any more, or the node stops.
+pub(super) fn watch(router: &Router, caller: Caller, request: v1::WatchMonitorsRequest) -> Result<Events, Status> {
     let over = router.shared().stop_front.subscribe();
     let listening = router.shared().listen_to_monitors(request.name, request.recent as usize, over).map_err(Status::resource_exhausted)?;
-    let router = router.clone();
-    let event = move |heard| match heard {
-        Heard::Told(told) => event(router.topology(), &told),
-        Heard::Missed(count) => v1::MonitorEvent {
-            node: router.topology().this().name.clone(),
-            at_ms: router.shared().clocks.physical_ms(),
-            what: Some(v1::monitor_event::What::Gap(Heard::missed(count))),
-            ..v1::MonitorEvent::default()
-        },
+    let (router, mut reader) = (router.clone(), Reader::new(router.shared(), caller));
+    let event = move |heard| {
+        // An error is the stream's end.
+        if reader.still(router.shared())?.as_ref().is_some_and(|rights| rights.role < Role::Operate) {
+            return Err(denied(Denied::Role(Role::Operate)));
+        }
+        Ok(match heard {
+            Heard::Told(told) => event(router.topology(), &told),
+            Heard::Missed(count) => v1::MonitorEvent {
+                node: router.topology().this().name.clone(),
+                at_ms: router.shared().clocks.physical_ms(),
+                what: Some(v1::monitor_event::What::Gap(Heard::missed(count))),
+                ..v1::MonitorEvent::default()
+            },
+        })
     };
-    Ok(Box::pin(listening.map(move |heard| Ok(event(heard)))))
+    Ok(Box::pin(listening.map(event)))
 }

@@ -270,7 +270,7 @@ impl Store for Service {
 
     async fn feed(&self, request: Request<v1::FeedRequest>) -> Result<Response<feed::Batches>, Status> {
         let (caller, request) = opened(request)?;
-        feed::follow(&self.router, &caller, request).map(Response::new)
+        feed::follow(&self.router, caller, request).map(Response::new)
     }
 
     async fn conflicts(&self, request: Request<v1::ConflictsRequest>) -> Result<Response<v1::ConflictsResponse>, Status> {

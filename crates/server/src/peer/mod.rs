@@ -33,6 +33,7 @@ use rheostat_core::ids::{KeyspaceId, PartitionId, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::{Acted, Outcome, READ_BYTES};
 use rheostat_core::session::Session;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -235,6 +236,13 @@ fn in_place_of(outcome: &Outcome) -> Outcome {
     Outcome::Failed(failure)
 }
 
+/// The number of the first question. The other node may still work on what was asked before this one was started again, and such an answer must be nobody's.
+fn first_request() -> u64 {
+    // A node that has no randomness is not greeted by others.
+    let mut bytes = [0; 4];
+    SystemRandom::new().fill(&mut bytes).map_or(0, |()| u64::from(u32::from_le_bytes(bytes)) << 16)
+}
+
 /// What all nodes of a cluster must agree on, in words.
 fn agreement(config: &NodeConfig, topology: &Topology) -> String {
     use std::fmt::Write as _;
@@ -290,7 +298,7 @@ impl Peer {
             connected: AtomicBool::new(false),
             waiting: Mutex::default(),
             asked_files: Mutex::default(),
-            next_request: AtomicU64::new(0),
+            next_request: AtomicU64::new(first_request()),
             next_large: AtomicU64::new(0),
             accepted: AtomicBool::new(false),
             format: AtomicU8::new(0),
@@ -705,21 +713,43 @@ mod tests {
         peer.forward(0, KeyspaceId(0), info.new_session(), operations, Asker::Several(sender)).map(|()| answer)
     }
 
+    /// The number of the one request that waits.
+    fn number(peer: &Peer) -> u64 {
+        let waiting = lock(&peer.waiting);
+        assert_eq!(waiting.requests.len(), 1);
+        *waiting.requests.keys().next().unwrap()
+    }
+
+    /// Numbers begin anew with each start, and the other node may answer what was asked before it.
+    #[test]
+    fn an_answer_to_what_was_asked_before_a_restart_is_nobodys() {
+        let ((before, info), (after, _)) = (peer(), peer());
+        let _gone = forward(&before, &info, &gets(&[1])).unwrap();
+        let mut answer = forward(&after, &info, &gets(&[1])).unwrap();
+        let session = info.new_session().to_bytes();
+        let infos = [info];
+        after.on_response(&infos, number(&before), 0, vec![Outcome::Count(1)], &session);
+        assert!(answer.try_recv().is_err() && after.is_awaited());
+        after.on_response(&infos, number(&after), 0, vec![Outcome::Count(2)], &session);
+        let (outcomes, _) = answer.try_recv().unwrap().unwrap();
+        assert!(matches!(outcomes[..], [Outcome::Count(2)]), "{outcomes:?}");
+    }
+
     #[test]
     fn answers_that_come_in_parts_and_in_any_order_are_told_in_order_and_once() {
         let (peer, info) = peer();
         let mut answer = forward(&peer, &info, &gets(&[1, 1, 0])).unwrap();
-        let session = info.new_session().to_bytes();
+        let (number, session) = (number(&peer), info.new_session().to_bytes());
         let infos = [info];
         let respond = |request, first, counts: &[u64]| {
             peer.on_response(&infos, request, first, counts.iter().map(|count| Outcome::Count(*count)).collect(), &session);
         };
-        respond(0, 2, &[3]);
+        respond(number, 2, &[3]);
         // Of no request, and of places that there are not.
-        respond(7, 0, &[8, 8, 8]);
-        respond(0, 3, &[9]);
+        respond(number + 7, 0, &[8, 8, 8]);
+        respond(number, 3, &[9]);
         assert!(answer.try_recv().is_err() && peer.is_awaited());
-        respond(0, 0, &[1, 2]);
+        respond(number, 0, &[1, 2]);
         let (outcomes, _) = answer.try_recv().unwrap().unwrap();
         assert!(matches!(outcomes[..], [Outcome::Count(1), Outcome::Count(2), Outcome::Count(3)]), "{outcomes:?}");
         assert!(!peer.is_awaited() && lock(&peer.waiting).operations == 0);

@@ -73,6 +73,10 @@ struct Slot {
     /// Since when another one is known to have taken over.
     handed_over_us: Option<u64>,
     recovery: Recovery,
+    /// It was opened without relying on what its disk says of its promises, since the operator gave them up (`accept_lost_writes`), and is opened so again if its store fails before it has come back.
+    gives_up: bool,
+    /// It has come back: when that is on disk too, it relies on its disk again.
+    came_back: bool,
     /// Its keyspace is kept on disk.
     on_disk: bool,
     /// Its servers agree by majority, rather than ship updates over links.
@@ -254,7 +258,8 @@ impl Shard {
             let failure = match self.shared.lives.lost() {
                 // It is out by now.
                 Some(why) if self.closed => Failure::Storage(why),
-                _ => Failure::Busy(if self.closed { TAKES_NO_WRITES } else { FULL }.into()),
+                _ if self.closed => Failure::Busy(TAKES_NO_WRITES.into()),
+                _ => Failure::Busy(self.shared.space.as_ref().map_or_else(|| FULL.into(), |space| space.why())),
             };
             return Execution::Done { outcome: self.failed(failure), after: Position(0) };
         }
@@ -664,11 +669,13 @@ impl Shard {
     fn report(&self) -> Report {
         let now = self.now();
         let status = ShardStatus { shard: self.index, connections: self.connections.len(), counters: self.counters.clone() };
+        let silent_s = self.disk.silent_s();
         let replica = |slot: &Slot| ReplicaStatus {
             keyspace: slot.keyspace,
             shard: self.index,
             status: slot.server.status(now),
             sampled: slot.server.sampled(),
+            disk_silent_s: silent_s.filter(|_| slot.flushing),
         };
         (status, self.replicas.iter().filter(|slot| slot.stay != Stay::Gone).map(replica).collect())
     }

@@ -11,7 +11,7 @@ use crate::shard::mailbox::{Control, Sequence};
 use crate::shared::lock;
 use rheostat_core::DcId;
 use rheostat_core::failure::Failure;
-use rheostat_core::ids::{Now, OpId, ServerId};
+use rheostat_core::ids::{Membership, Now, OpId, ServerId};
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, PartitionServer, Status};
@@ -103,7 +103,18 @@ impl Slot {
     /// Notes that the server has failed.
     pub(super) fn fail(&mut self, now: Now) {
         self.failed = true;
+        self.came_back = false;
         self.recovery.fail(now.monotonic_us);
+    }
+
+    /// Everything that it had done by the last flush is on disk. If it had come back by then from what the operator gave up, nothing is given up any more: what its disk says is its own.
+    pub(super) fn note_come_back(&mut self, now: Now) {
+        if !self.gives_up || self.failed {
+            return;
+        }
+        self.gives_up = !self.came_back;
+        let is_member = self.server.membership().is_none_or(|membership| matches!(membership, Membership::Counts(_)));
+        self.came_back = is_member && !self.server.status(now).filling;
     }
 
     /// When the store is to be opened again.
@@ -184,7 +195,7 @@ impl Shard {
             self.keep_sampled(ReplicaIndex(index as u32));
             let shared = self.shared.clone();
             let slot = &mut self.replicas[index];
-            let (keyspace, place) = (slot.keyspace, slot.place);
+            let (keyspace, place, gives_up) = (slot.keyspace, slot.place, slot.gives_up);
             slot.recovery.due_us = None;
             slot.recovery.opening = true;
             slot.recovery.attempts += 1;
@@ -192,7 +203,7 @@ impl Shard {
                 // It stands in already, with what waits.
                 true => None,
                 false => {
-                    let away = Away { status: slot.server.status(now), keyspace: shared.keyspaces[usize::from(keyspace.0)].clone(), held: None };
+                    let away = Away::in_place_of(&*slot.server, now, &shared.keyspaces[usize::from(keyspace.0)]);
                     Some(std::mem::replace(&mut slot.server, Box::new(away)))
                 }
             };
@@ -204,7 +215,7 @@ impl Shard {
                     if let Some(space) = &shared.space {
                         space.look_into();
                     }
-                    shared.obtain((keyspace, place)).and_then(|()| open_server(&shared, keyspace, place))
+                    shared.obtain((keyspace, place)).and_then(|()| open_server(&shared, keyspace, place, gives_up))
                 };
                 let opened = tokio::task::spawn_blocking(open).await;
                 shard.control(Control::Opened { replica, server: opened.unwrap_or_else(|error| Err(error.to_string())) });
@@ -342,6 +353,13 @@ impl Away {
     /// For one that never was here, or is not any more; why says that it serves nothing.
     pub(super) fn new(keyspace: &KeyspaceInfo, server: ServerId, why: &str) -> Away {
         let status = Status { protocol: keyspace.protocol, server, failed: Some(why.to_owned()), ..Status::default() };
+        Away { status, keyspace: keyspace.clone(), held: None }
+    }
+
+    /// For one whose store has failed, and is opened again: it says what that one has said, but has nothing in memory.
+    fn in_place_of(failed: &dyn PartitionServer, now: Now, keyspace: &KeyspaceInfo) -> Away {
+        let mut status = failed.status(now);
+        status.store.memory_bytes = 0;
         Away { status, keyspace: keyspace.clone(), held: None }
     }
 
@@ -509,6 +527,18 @@ mod tests {
         recovery.server = 0;
         recovery.fail(now_us);
         assert_eq!(recovery.due_us, None, "positions that could not be told apart");
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_opened_again_has_nothing_in_memory() {
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        let info = KeyspaceInfo::new(KeyspaceId(0), &keyspace, true).unwrap();
+        let now = Now { monotonic_us: 0, physical_ms: 0 };
+        let mut failed = Away::new(&info, ServerId::default(), "the disk");
+        failed.status.store.memory_bytes = 1 << 30;
+        failed.status.store.keys = 3;
+        let status = Away::in_place_of(&failed, now, &info).status(now);
+        assert_eq!((status.store.memory_bytes, status.store.keys, status.failed.as_deref()), (0, 3, Some("the disk")));
     }
 
     #[test]

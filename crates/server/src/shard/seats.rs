@@ -271,6 +271,8 @@ impl Slot {
             handing_over: false,
             handed_over_us: None,
             recovery: Recovery::due(due_us),
+            gives_up: false,
+            came_back: false,
             on_disk: info.durability != Durability::Memory,
             grouped: info.is_grouped(),
             membership: None,

@@ -108,9 +108,10 @@ fn open(shared: &Arc<Shared>, index: usize, disk: Disk) -> Result<Shard, String>
                 replicas.push(Slot::coming(shared, id, place, 0));
                 continue;
             }
-            let server = open_server(shared, id, place).or_else(|error| match &shared.space {
+            let gives_up = shared.config.accept_lost_writes;
+            let server = open_server(shared, id, place, gives_up).or_else(|error| match &shared.space {
                 // With what the reserve has held it may open.
-                Some(space) if space.look_into() => open_server(shared, id, place),
+                Some(space) if space.look_into() => open_server(shared, id, place, gives_up),
                 _ => Err(error),
             })?;
             shared.opened.fetch_add(1, Ordering::Relaxed);
@@ -119,6 +120,7 @@ fn open(shared: &Arc<Shared>, index: usize, disk: Disk) -> Result<Shard, String>
                 failed: false,
                 stay: Stay::Here,
                 recovery: Recovery::default(),
+                gives_up,
                 held: None,
                 ..Slot::coming(shared, id, place, 0)
             });
@@ -163,8 +165,8 @@ fn open(shared: &Arc<Shared>, index: usize, disk: Disk) -> Result<Shard, String>
     })
 }
 
-/// Opens the store of a partition server, which replays its log, and makes the server. Errors: in words for the operator.
-pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> Result<Box<dyn PartitionServer>, String> {
+/// Opens the store of a partition server, which replays its log, and makes the server; `gives_up`: it does not rely on what it has promised. Errors: in words for the operator.
+pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId, gives_up: bool) -> Result<Box<dyn PartitionServer>, String> {
     let topology = &shared.topology;
     let keyspace = &shared.config.keyspaces[usize::from(id.0)];
     let limits = &shared.config.limits;
@@ -189,7 +191,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId) -> 
         refill: info.durability != Durability::Memory && shared.lives.own().is_some_and(|life| life.replaces() || life.generation() > 0),
         joins: shared.lives.own().is_some_and(|life| life.generation() > 0),
         reserved: topology.reserved.clone(),
-        forget: shared.config.accept_lost_writes,
+        forget: gives_up,
         moved: shared.seats.of((id, server)).0 > 0,
         // Different at each server and each start: what the protocol draws must not repeat.
         seed: ClusterId::from_name(&format!("{} {} {server}", topology.this().name, keyspace.name)).0 ^ shared.clocks.physical_ms(),

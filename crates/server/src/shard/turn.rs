@@ -153,7 +153,7 @@ fn turn(
         // What waits on another shard may need this one's connections to other nodes.
         let since_us = by_us - this.shared.config.limits.stop_timeout_ms * 1000;
         let handing_over = this.replicas.iter_mut().map(|slot| usize::from(slot.is_handing_over(now, since_us))).sum::<usize>();
-        let waiting = this.expected.len() + this.held.len() + taken + handing_over;
+        let waiting = this.expected.len() + this.resumed.len() + this.held.len() + taken + handing_over;
         let changed = this.shared.unfinished[this.index].swap(waiting, Ordering::Relaxed) != waiting;
         if changed {
             this.shared.shards.iter().for_each(|shard| shard.control(Control::Wake));
@@ -289,7 +289,11 @@ impl Shard {
                     tracing::error!(server = %slot.place, keyspace = slot.keyspace.0, %error, "a flush to disk failed");
                 }
                 slot.flushing = false;
+                let is_on_disk = flushed.is_ok();
                 slot.server.end_flush(now, flushed, &mut self.outbox);
+                if is_on_disk {
+                    slot.note_come_back(now);
+                }
                 slot.touched = true;
                 self.sort_outbox(replica);
             }
@@ -545,6 +549,8 @@ impl Shard {
             slot.server.abandon(op);
             slot.touched = true;
         }
+        // A disk that stands still may keep them for long.
+        self.held.retain(|(sequence, _)| !sequence.answer.is_abandoned());
         self.note_reasons(now);
         self.hot.pace(now.monotonic_us);
         // While nobody asks anything, little changes.

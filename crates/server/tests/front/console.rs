@@ -142,6 +142,33 @@ async fn a_password_is_asked_for_once() {
 }
 
 #[tokio::test]
+async fn strangers_keep_nobody_out_who_is_signed_in() {
+    let node = Node::start(secured(alone("console"), "open sesame")).await.unwrap();
+    let cookie = post(&node, "/api/login", "", &json!({ "password": "open sesame" })).await.cookie();
+    let host = node.addresses().admin.unwrap();
+    // Their passwords never come.
+    let request = format!("POST /api/login HTTP/1.1\r\nhost: {host}\r\ncontent-length: 10\r\n{}\r\n", own(&node));
+    let mut open = Vec::new();
+    loop {
+        for _ in 0..8 {
+            let mut stream = TcpStream::connect(host).await.unwrap();
+            // The port may be full.
+            let _ = stream.write_all(request.as_bytes()).await;
+            open.push(stream);
+        }
+        // Fewer than the port takes.
+        open.drain(..open.len().saturating_sub(40));
+        if get(&node, "/api/session", "").await.status == 429 {
+            break;
+        }
+    }
+    assert_eq!(get(&node, "/api/session", &cookie).await.json()["signed_in"], true);
+    assert_eq!(get(&node, "/api/status", &cookie).await.status, 200);
+    drop(open);
+    node.shutdown().await;
+}
+
+#[tokio::test]
 async fn other_sites_cannot_make_a_browser_ask() {
     let node = Node::start(with_faults(alone("console"))).await.unwrap();
     let host = node.addresses().admin.unwrap().to_string();

@@ -1,6 +1,7 @@
 //! Users with roles, keyspaces and prefixes, at every door.
 
 use crate::{alone, grpc_address, options, secured};
+use rheostat_client::feed::{self, Feed};
 use rheostat_client::{Client, Error, Options, v1};
 use rheostat_server::config::{NodeConfig, Role, Secret, UserConfig};
 use rheostat_server::node::{Node, Reloaded};
@@ -253,6 +254,69 @@ async fn users_change_while_the_node_runs_and_open_connections_with_them() {
     (open.security.password, open.users) = (None, Vec::new());
     assert_eq!(node.reload(&open).unwrap().waiting, ["data_center", "limits.max_connections", "security.password"]);
     assert_eq!(Open::new(&node).await.ask("GET x").await, out);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_feed_ends_when_its_user_may_not_read_it_any_more() {
+    let mut config = with_users(secured(alone("users"), "open sesame"));
+    config.keyspaces[0].history_ms = 60_000;
+    let node = Node::start(config.clone()).await.unwrap();
+    let mut feeds = Vec::new();
+    for (user, keys) in [("reader", "*"), ("writer", "*"), ("shop", "shop:*")] {
+        let own = Options { user: Some(user.into()), password: Some(format!("{user}-s")), ..options(&node) };
+        let mut feed = Feed::new(&Client::connect_with(own).await.unwrap(), "default", feed::From::Now).matching(keys);
+        assert_eq!(feed.next().await, Ok(Vec::new()), "where it begins comes first");
+        feeds.push(feed);
+    }
+    // The reader is gone, and the writer may see some keys only.
+    config.users.remove(0);
+    config.users[1].prefixes = vec!["shop:".into()];
+    assert!(node.reload(&config).unwrap().users);
+    assert_eq!(said(&node, "AUTH \"open sesame\"; SET shop:1 1").await, ["+OK"; 3]);
+    let mut told = Vec::new();
+    for feed in &mut feeds {
+        told.push(loop {
+            // That nothing is new is told now and then.
+            match feed.next().await {
+                Ok(changes) if changes.is_empty() => {}
+                Ok(changes) => break Ok(changes.len()),
+                Err(error) => break Err(error),
+            }
+        });
+    }
+    assert!(matches!(told[..], [Err(Error::Unauthenticated(_)), Err(Error::Refused(_)), Ok(1)]), "{told:?}");
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_feed_that_waits_tells_nothing_to_a_user_who_is_gone() {
+    let mut config = with_users(secured(alone("users"), "open sesame"));
+    config.keyspaces[0].history_ms = 60_000;
+    let node = Node::start(config.clone()).await.unwrap();
+    let began = as_user(&node, "reader", "RHEO FEED").await;
+    let position = began.split(' ').nth(2).unwrap();
+    let mut feeds = Vec::new();
+    for user in ["reader", "writer", "operator"] {
+        let mut feed = Open::new(&node).await;
+        assert_eq!(feed.ask(&format!("AUTH {user} {user}-s")).await, "+OK");
+        // In one piece: the feed waits when this is answered.
+        assert_eq!(feed.ask(&format!("PING\r\nRHEO FEED FROM {position} BLOCK 60000")).await, "+PONG");
+        feeds.push(feed);
+    }
+    // The reader is gone, and the writer may see some keys only.
+    config.users.remove(0);
+    config.users[1].prefixes = vec!["shop:".into()];
+    assert!(node.reload(&config).unwrap().users);
+    assert_eq!(said(&node, "AUTH \"open sesame\"; SET shop:1 1").await, ["+OK"; 3]);
+    let mut told = Vec::new();
+    for feed in &mut feeds {
+        let mut line = String::new();
+        feed.0.read_line(&mut line).await.unwrap();
+        told.push(line);
+    }
+    assert_eq!(told[0], "-NOAUTH Authentication required.\r\n");
+    assert!(told[1].starts_with("-NOPERM ") && told[2].starts_with('*'), "{told:?}");
     node.shutdown().await;
 }
 

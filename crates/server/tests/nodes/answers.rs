@@ -12,9 +12,14 @@ fn two(change: Change) -> Plan {
     Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0], vec![1]], one_way_ms: 0.0, change }
 }
 
+/// A tag whose keys are of `partition`.
+fn tag_of(partition: u16) -> String {
+    (0..).map(|number| format!("{{t{number}}}")).find(|tag| slots::partition_of(tag.as_bytes(), 2).0 == partition).unwrap()
+}
+
 /// A tag whose keys the second node has.
 fn elsewhere() -> String {
-    (0..).map(|number| format!("{{t{number}}}")).find(|tag| slots::partition_of(tag.as_bytes(), 2).0 == 1).unwrap()
+    tag_of(1)
 }
 
 async fn multi(client: &mut Client, commands: &[String]) {
@@ -106,5 +111,33 @@ async fn a_write_that_was_sent_to_a_node_that_goes_is_not_told_as_one_that_was_n
     assert!(read.is_error("CLUSTERDOWN"), "{read:?}");
     let unsent = client.ask(&format!("INCR {tag}n")).await;
     assert!(unsent.is_error("CLUSTERDOWN"), "{unsent:?}");
+    cluster.stop_all().await;
+}
+
+/// Likewise DEL of several keys, each of which is deleted by itself.
+#[tokio::test]
+async fn a_request_that_has_deleted_some_of_its_keys_does_not_say_that_nothing_was_changed() {
+    let (mut cluster, here, elsewhere) = (two(|_| {}).start(None).await, tag_of(0), elsewhere());
+    let mut client = cluster.client(0).await;
+    client.ask_until(&format!("SET {here}a 1"), Reply::ok()).await;
+    client.ask_until(&format!("SET {elsewhere}a 1"), Reply::ok()).await;
+    cluster.stop(1).await;
+    eventually("the other node is known to be gone", async || cluster.node(0).router().status().await.peers.iter().all(|peer| !peer.connected)).await;
+    let delete = format!("DEL {elsewhere}a {here}a {here}b");
+    let some = client.ask(&delete).await;
+    assert!(some.is_error("TIMEOUT") && some.text().contains("done at 1; at another one: partition 1 cannot be reached"), "{some:?}");
+    assert_eq!(client.ask(&format!("GET {here}a")).await, Reply::Null);
+    // Now there is nothing that could be deleted.
+    let none = client.ask(&delete).await;
+    assert!(none.is_error("CLUSTERDOWN"), "{none:?}");
+    cluster.stop_all().await;
+}
+
+/// WAIT ends in its own time, not when a node that answers nothing is given up.
+#[tokio::test]
+async fn who_waits_for_copies_does_not_wait_for_a_node_that_answers_nothing() {
+    let cluster = two(hardly_connected).start(None).await;
+    let reply = cluster.client(0).await.ask("WAIT 1 50").await;
+    assert!(reply.is_error("TIMEOUT") && reply.text().contains("how far its partitions are replicated"), "{reply:?}");
     cluster.stop_all().await;
 }

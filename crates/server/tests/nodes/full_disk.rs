@@ -1,7 +1,8 @@
 //! A disk that is full: reads go on, nothing that was acknowledged is lost, and writes go on when there is space again.
 
-use crate::client::{Client, PATIENCE, Reply};
-use crate::cluster::{any_port, single};
+use crate::client::{Client, PATIENCE, Reply, eventually};
+use crate::cluster::{any_port, single, start_single};
+use crate::replicas::replicated;
 use rheostat_server::Node;
 use rheostat_server::config::DurabilityConfig;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -155,4 +156,77 @@ async fn a_full_disk_refuses_writes_serves_reads_and_passes() {
         };
         full_disk(&disk, &disk.0.path().join("data"), durability).await;
     }
+}
+
+#[tokio::test]
+async fn a_node_starts_on_a_disk_that_others_have_filled() {
+    let Some(disk) = SmallDisk::mount(64) else {
+        eprintln!("not tried: a file system cannot be mounted here");
+        return;
+    };
+    let data = disk.0.path().join("data");
+    let mut config = single(2);
+    config.data_dir = Some(data.clone());
+    config.limits.disk_reserve_bytes = 8 << 20;
+    config.keyspaces.iter_mut().for_each(|keyspace| keyspace.durability = DurabilityConfig::Always);
+    let (node, mut client) = start_single(config.clone()).await;
+    assert_eq!(client.ask("SET k v").await, Reply::ok());
+    node.shutdown().await;
+    assert!(data.join("reserve").exists());
+    // Not even the start can be noted.
+    let ballast = disk.fill(0);
+    let node = Node::start(config).await.unwrap();
+    let address = node.addresses().resp.unwrap();
+    let mut client = Client::connect(address).await;
+    ask_until(&mut client, address, "GET k", |reply| *reply == Reply::bulk("v")).await;
+    ask_until(&mut client, address, &format!("SET other {}", value(0)), |reply| reply.is_error("BUSY")).await;
+    ask_until(&mut client, address, "GET k", |reply| *reply == Reply::bulk("v")).await;
+    std::fs::remove_file(ballast).unwrap();
+    ask_until(&mut client, address, "SET other v", |reply| *reply == Reply::ok()).await;
+    node.shutdown().await;
+}
+
+/// The values of gauge `name` at the servers that are well.
+async fn gauge(node: &Node, name: &str) -> Vec<f64> {
+    let well = node.router().status().await.replicas.into_iter().filter(|replica| replica.status.failed.is_none());
+    let found = well.filter_map(|replica| replica.status.gauges.into_iter().find(|(gauge, _)| *gauge == name));
+    found.map(|(_, value)| value).collect()
+}
+
+/// What an operator gave up for a start is not given up again when a store fails, and is opened again, later.
+#[tokio::test]
+async fn members_that_came_back_without_their_disks_stay_who_they_are_when_the_disk_is_full() {
+    let Some(disk) = SmallDisk::mount(64) else {
+        eprintln!("not tried: a file system cannot be mounted here");
+        return;
+    };
+    let mut config = single(1);
+    config.keyspaces = vec![replicated("default", "causal")];
+    config.data_dir = Some(disk.0.path().join("data"));
+    config.limits.disk_reserve_bytes = 4 << 20;
+    config.accept_lost_writes = true;
+    let (node, mut client) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    eventually("all are members", async || gauge(&node, "member_is_nobody").await == [0.0; 3] && gauge(&node, "member_is_learner").await == [0.0; 3])
+        .await;
+    // Who they are is on the disk for all three.
+    for round in 0..8 {
+        let applied = gauge(&node, "applied_index").await.into_iter().fold(0.0, f64::max);
+        ask_until(&mut client, address, &format!("SET few{round} v"), |reply| *reply == Reply::ok()).await;
+        eventually("all have it", async || gauge(&node, "applied_index").await.iter().filter(|now| **now > applied).count() == 3).await;
+    }
+    let before = gauge(&node, "member_generation").await;
+    assert_eq!(before.len(), 3);
+    let ballast = disk.fill(1 << 20);
+    let recovered = async || node.router().status().await.shards.iter().any(|shard| shard.counters.stores_recovered > 0);
+    let mut index = 0;
+    while !recovered().await {
+        ask(&mut client, address, &format!("SET k{index} {}", value(index))).await;
+        index += 1;
+        assert!(index < 10_000, "the disk is not full");
+    }
+    std::fs::remove_file(ballast).unwrap();
+    ask_until(&mut client, address, "SET few0 w", |reply| *reply == Reply::ok()).await;
+    eventually("all are the members that they were", async || gauge(&node, "member_generation").await == before).await;
+    node.shutdown().await;
 }

@@ -27,6 +27,7 @@ mod quorums;
 mod receipts;
 mod replicas;
 mod replication;
+mod rights;
 mod rollback;
 mod routing;
 mod service_levels;

@@ -7,6 +7,8 @@ use rheostat_client::{Client, Options, v1};
 use rheostat_core::DcId;
 use rheostat_monitor::alarm::{Alarm, Verdict};
 use rheostat_monitor::predicate::Definition;
+use rheostat_server::config::{Role, Secret, UserConfig};
+use rheostat_server::users::password_sha256;
 use rheostat_server::{Node, NodeConfig, StartError, Told, What};
 use std::sync::Arc;
 use tokio::sync::broadcast::Receiver;
@@ -273,6 +275,44 @@ async fn a_node_that_stops_ends_the_streams_of_its_readers_at_once() {
     let mut events = client.admin().watch_monitors(request).await.unwrap().into_inner();
     tokio::time::timeout(PATIENCE, cluster.stop(0)).await.expect("it waits for nobody");
     assert_eq!(events.message().await.unwrap(), None, "it has come to its end");
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn a_stream_of_alarms_ends_when_its_user_may_not_hear_them_any_more() {
+    let change = |config: &mut NodeConfig| {
+        config.listen.grpc = any_port();
+        config.security.password = Some(Secret("all".into()));
+        let password_sha256 = Secret(password_sha256(b"own"));
+        config.users = vec![UserConfig { name: "watch".into(), password_sha256, role: Role::Operate, keyspaces: Vec::new(), prefixes: Vec::new() }];
+    };
+    let cluster = Plan { data_centers: vec!["a", "b"], change, ..Plan::three(1) }.start(None).await;
+    cluster.node(0).router().add_monitor(definition("nolap", "!(lock_a = 1 && lock_b = 1)")).await.unwrap();
+    known(&cluster, 1).await;
+    let address = cluster.configs[0].listen.grpc.unwrap();
+    let options = Options { user: Some("watch".into()), password: Some("own".into()), ..Options::new([format!("http://{address}")]) };
+    let client = Client::connect_with(options).await.unwrap();
+    let request = client.request(v1::WatchMonitorsRequest { name: String::new(), recent: 0 });
+    let mut events = client.admin().watch_monitors(request).await.unwrap().into_inner();
+    let mut next = cluster.configs[0].clone();
+    next.users[0].role = Role::Write;
+    assert!(cluster.node(0).reload(&next).unwrap().users);
+    let mut told = cluster.node(0).router().watch_monitors().0;
+    for (node, command) in [(0, "SET lock_a 1"), (1, "SET lock_b 1")] {
+        let mut client = cluster.client(node).await;
+        assert_eq!(client.ask("AUTH all").await, Reply::ok());
+        assert_eq!(client.ask("SELECT 1").await, Reply::ok());
+        client.ask_until(command, Reply::ok()).await;
+    }
+    violated(&mut told, "nolap").await;
+    let ended = loop {
+        match tokio::time::timeout(PATIENCE, events.message()).await.expect("it ends") {
+            // It may have been told before.
+            Ok(Some(v1::MonitorEvent { what: Some(v1::monitor_event::What::Gap(_)), .. })) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
     cluster.stop_all().await;
 }
 

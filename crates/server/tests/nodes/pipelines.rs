@@ -4,6 +4,7 @@ use crate::client::{Client, Reply, eventually, words};
 use crate::cluster::{Plan, keyspace, single, start_single};
 use rheostat_core::DcId;
 use rheostat_core::random::Random;
+use rheostat_core::slots;
 use rheostat_server::config::KeyspaceConfig;
 use rheostat_server::{Node, NodeConfig};
 use std::collections::HashMap;
@@ -93,6 +94,22 @@ async fn replies_are_those_of_a_node_with_one_shard_and_in_order() {
         reference = Client::connect(alone.addresses().resp.unwrap()).await;
     }
     alone.shutdown().await;
+    node.shutdown().await;
+}
+
+/// What is refused as it is read is answered after what another shard was asked before it.
+#[tokio::test]
+async fn what_is_refused_at_once_keeps_its_place() {
+    let (node, client) = start_single(two_shards(8)).await;
+    let partition = |key: &str| slots::partition_of(key.as_bytes(), 8);
+    let target = (0..).map(|number| format!("target{number}")).find(|target| partition(target) != partition("tested")).unwrap();
+    let refused = format!("RHEO TEST tested {target} ABSENT THEN 1");
+    let requests: Vec<String> = (0..20).flat_map(|number| [format!("SET k{number} {number}"), refused.clone()]).collect();
+    for mut client in on_both_shards(&node, client).await {
+        for replies in ask_all(&mut client, &requests).await.chunks(2) {
+            assert!(replies[0] == Reply::ok() && replies[1].is_error("CROSSSLOT"), "{replies:?}");
+        }
+    }
     node.shutdown().await;
 }
 

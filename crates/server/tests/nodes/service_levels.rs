@@ -164,7 +164,12 @@ async fn writes_say_in_how_many_data_centers_they_are() {
     // Reads have their own entries, and every kind of write is one.
     assert_eq!(client.ask("GET {k}w").await, Reply::bulk("1"));
     assert_eq!((quality(&mut client, "entry").await, quality(&mut client, "data_centers").await), (Reply::Integer(1), Reply::Null));
-    for (write, answer) in [("DEL {k}w", Reply::Integer(1)), ("MSET {k}w 1 {k}x 2", Reply::ok()), ("GETSET {k}x 3", Reply::bulk("2"))] {
+    for (write, answer) in [
+        ("DEL {k}w", Reply::Integer(1)),
+        ("MSET {k}w 1 {k}x 2", Reply::ok()),
+        ("GETSET {k}x 3", Reply::bulk("2")),
+        ("DEL {k}w {k}nothing {k}x", Reply::Integer(2)),
+    ] {
         assert_eq!(client.ask(write).await, answer);
         assert_eq!(quality(&mut client, "data_centers").await, Reply::Integer(3), "{write}");
     }

@@ -86,6 +86,7 @@ impl State {
             }
             Command::Test(test) => match self.test(test) {
                 Ok(single) => return self.single(shard, handle, now, single, out),
+                Err(_) if self.away.is_some() => return Flow::Later,
                 Err(message) => return self.error(shard, out, message),
             },
             _ if self.away.is_some() => return Flow::Later,
@@ -156,7 +157,10 @@ impl State {
             Command::Feed(_) | Command::Conflicts(_) | Command::DbSize | Command::Scan(_) if self.dial.as_of.is_some() => {
                 return self.error(shard, out, ONLY_READS);
             }
-            Command::Feed(feed) => return Flow::Slow(slow::feed(self.context(now), self.access(handle), feed)),
+            Command::Feed(feed) => {
+                let by = (self.rights.clone(), self.users_version);
+                return Flow::Slow(slow::feed(self.context(now), self.access(handle), feed, by));
+            }
             Command::Conflicts(key) => return Flow::Slow(slow::conflicts(self.context(now), self.access(handle), key.into())),
             Command::Info(sections) => {
                 let sections = sections.iter().map(|section| String::from_utf8_lossy(section).to_lowercase()).collect();
@@ -181,8 +185,9 @@ impl State {
                 let mut keys: Vec<Key> = keys.iter().map(Key::from).collect();
                 keys.sort_unstable();
                 keys.dedup();
+                let served = self.service_level().filter(|served| !served.aims.copies().is_empty()).cloned();
                 let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::delete(self.context(now), self.access(handle), session, keys));
+                return Flow::Slow(slow::delete(self.context(now), self.access(handle), session, keys, served));
             }
             Command::Exists(keys) => {
                 let keys: Vec<Key> = keys.iter().map(Key::from).collect();
