@@ -112,9 +112,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the outcome is what it should be.
+    /// Whether the outcome is what it should be. Of nothing that was done nothing is known.
     pub fn is_right(&self) -> bool {
-        self.faults.is_empty()
+        self.faults.is_empty() && self.done > 0
     }
 
     /// As JSON.
@@ -169,7 +169,12 @@ impl Report {
         if self.faults.len() > 10 {
             line("", format!("and {} more", self.faults.len() - 10));
         }
-        line("outcome", if self.is_right() { "right".into() } else { "WRONG".into() });
+        let outcome = match (self.is_right(), self.faults.is_empty()) {
+            (true, _) => "right",
+            (false, true) => "not known: nothing was done",
+            (false, false) => "WRONG",
+        };
+        line("outcome", outcome.into());
         text
     }
 }
@@ -193,6 +198,12 @@ mod tests {
         let hundred: Vec<u64> = (1..=100).collect();
         assert_eq!((within(&hundred, 500), within(&hundred, 990), within(&hundred, 1000)), (Some(50), Some(99), Some(100)));
         assert_eq!((within(&[7], 500), within(&[7], 1000), within(&[], 500)), (Some(7), Some(7), None));
+    }
+
+    #[test]
+    fn nothing_done_is_not_right() {
+        let idle = Report { app: "weather".into(), ..Report::default() };
+        assert!(!idle.is_right() && idle.text().contains("outcome      not known: nothing was done"), "{}", idle.text());
     }
 
     #[test]

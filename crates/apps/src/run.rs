@@ -79,7 +79,11 @@ impl Run {
             }
         }
         if options.setting.monitor {
-            run.watch(predicate(run.course.prefix())).await?;
+            let watched = run.watch(predicate(run.course.prefix())).await;
+            if watched.is_err() {
+                run.unwatch().await;
+            }
+            watched?;
         }
         run.updates_before = run.updates().await;
         run.began = Instant::now();
@@ -127,6 +131,11 @@ impl Run {
             }
         });
         Ok(())
+    }
+
+    async fn unwatch(&self) {
+        let first = &self.homes[0].1;
+        let _ = first.admin().remove_monitor(first.request(v1::RemoveMonitorRequest { name: self.monitor_name() })).await;
     }
 
     /// How long it takes at most until what is written in one data center can be read in another one.
@@ -224,8 +233,7 @@ impl Run {
         if self.options.setting.monitor {
             // What has happened last is told by then.
             tokio::time::sleep(self.course.settle().max(Duration::from_secs(1))).await;
-            let first = &self.homes[0].1;
-            let _ = first.admin().remove_monitor(first.request(v1::RemoveMonitorRequest { name: self.monitor_name() })).await;
+            self.unwatch().await;
         }
         let report = self.course.report(app, setting, of, seconds);
         Report { faults, server_updates: updates, server_updates_per_s: per_second(updates, seconds), ..report }

@@ -23,7 +23,7 @@ Examples:
   rheostat app weather --shape grid --put-share 50 --monitor --rollback task
   rheostat app conjunctive --predicates 20 --locals 3 --chance 0.2
 
-The exit code is 0 if the outcome is right: read from the store of every data center when all have ended. docs/applications.md says what each does and what it shows.";
+The exit code is 0 if something was done and the outcome is right: read from the store of every data center when all have ended. docs/applications.md says what each does and what it shows.";
 
 /// Arguments of `app`.
 #[derive(Args, Debug)]
@@ -228,7 +228,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 async fn options(common: &Common, excluding: Option<&Excluding>, usual_s: u32) -> Result<Options, Failure> {
     // Better now than at the end.
     if let Some(file) = &common.json {
-        std::fs::write(file, "").map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
+        output::can_be_written(file)?;
     }
     let (_, nodes) = common.connection.nodes().await?;
     Ok(Options {

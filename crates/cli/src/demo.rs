@@ -185,6 +185,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             },
         };
         cluster.end().await;
+        if arguments.keep && arguments.story.is_some() {
+            say!("Data: {}", folder.path().display());
+        }
         told.map(|()| ExitCode::SUCCESS)
     })
 }

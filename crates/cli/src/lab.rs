@@ -1,12 +1,13 @@
 //! `rheostat lab`.
 
+use crate::signal::Stop;
 use crate::table::Table;
 use crate::{Failure, output};
 use clap::{Args, Subcommand};
 use rheostat_bench::Progress;
-use rheostat_lab::expect::{self, Verdict};
+use rheostat_lab::expect::{self, Finding, Verdict};
 use rheostat_lab::experiment::{self, Experiment, GroundName};
-use rheostat_lab::ground::{Ground, Processes, VirtualTime};
+use rheostat_lab::ground::{Ground, Interrupt, Processes, VirtualTime};
 use rheostat_lab::report::{self, Chapter};
 use rheostat_lab::row::RowFile;
 use rheostat_lab::run::{self, Run};
@@ -21,9 +22,13 @@ Examples:
   rheostat lab run all --full             everything, in its large form: for a night
   rheostat lab run all --ground virtual   only what is computed: other load on the machine does not matter
   rheostat lab run my-experiment.toml     an experiment of your own; the form of the file: docs/lab.md
-  rheostat lab report                     one page with all pictures, tables and findings
+  rheostat lab report                     one page with the pictures, tables and findings of all built-in experiments
 
-A run that is stopped goes on where it was. The exit code is 1 when something that must hold does not.";
+A run that is stopped goes on where it was. The exit code is 1 when something that must hold does not, or was not
+measured although its ground was run.";
+
+/// The usual folder of results.
+const RESULTS: &str = "lab-results";
 
 /// Arguments of `lab`.
 #[derive(Args, Debug)]
@@ -39,13 +44,13 @@ enum Command {
     Run(RunArguments),
     /// List the built-in experiments
     List,
-    /// Write the report of everything that was measured
+    /// Write the report of the built-in experiments that were measured
     Report {
         /// Of the large form instead of the small one
         #[arg(long)]
         full: bool,
         /// The folder of results
-        #[arg(long, value_name = "FOLDER", default_value = "lab-results")]
+        #[arg(long, value_name = "FOLDER", default_value = RESULTS)]
         out: PathBuf,
     },
 }
@@ -68,7 +73,7 @@ struct RunArguments {
     #[arg(long, value_name = "GROUND", value_parser = ground)]
     ground: Option<GroundName>,
     /// The folder of results
-    #[arg(long, value_name = "FOLDER", default_value = "lab-results")]
+    #[arg(long, value_name = "FOLDER", default_value = RESULTS)]
     out: PathBuf,
 }
 
@@ -100,8 +105,11 @@ fn choose(what: &[String]) -> Result<Vec<Chosen>, Failure> {
             built_in(catalogue::find(word)?)
         };
         for (experiment, text) in found {
-            if !chosen.iter().any(|(other, _)| other.name == experiment.name) {
-                chosen.push((experiment, text));
+            match chosen.iter().find(|(other, _)| other.name == experiment.name) {
+                None => chosen.push((experiment, text)),
+                Some((_, known)) if *known == text => {}
+                // Rows and pictures are by name.
+                Some(_) => return Err(format!("{word}: another experiment has the same name, {}; give one of them another", experiment.name)),
             }
         }
     }
@@ -130,9 +138,27 @@ fn ground(word: &str) -> Result<GroundName, String> {
     all.into_iter().find(|ground| ground.name() == word).ok_or_else(|| format!("the grounds are {}", all.map(GroundName::name).join(" and ")))
 }
 
+/// Ctrl-C and SIGTERM end a cluster and its folder; where there is none they end this process, and so does the second of them.
+fn listening() -> Result<Interrupt, Failure> {
+    let interrupt = Interrupt::default();
+    let told = interrupt.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| format!("no runtime: {error}"))?;
+    let mut stop = runtime.block_on(async { Stop::listen() }).map_err(|error| format!("signals cannot be heard: {error}"))?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            stop.heard().await;
+            if told.ask() {
+                stop.heard().await;
+            }
+        });
+        std::process::exit(130);
+    });
+    Ok(interrupt)
+}
+
 fn grounds(only: Option<GroundName>) -> Result<Vec<Box<dyn Ground>>, Failure> {
     let program = std::env::current_exe().map_err(|error| format!("this program's own file is not known: {error}"))?;
-    let mut grounds: Vec<Box<dyn Ground>> = vec![Box::new(VirtualTime), Box::new(Processes::new(program))];
+    let mut grounds: Vec<Box<dyn Ground>> = vec![Box::new(VirtualTime), Box::new(Processes::new(program, listening()?))];
     grounds.retain(|ground| only.is_none_or(|only| only == ground.name()));
     Ok(grounds)
 }
@@ -142,8 +168,9 @@ fn run_experiments(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let folder = folder_of(&arguments.out, arguments.full);
     let progress = Progress::on_stderr();
     let mut grounds = grounds(arguments.ground)?;
-    let mut failed = Vec::new();
+    let (mut failed, mut unknown) = (Vec::new(), Vec::new());
     let count = chosen.len();
+    let reported = chosen.iter().any(|(experiment, _)| catalogue::FILES.iter().any(|file| file.name == format!("{}.toml", experiment.name)));
     for (number, (experiment, text)) in (1..).zip(chosen) {
         if count > 1 {
             eprintln!("{number} of {count}: {}", experiment.name);
@@ -156,20 +183,37 @@ fn run_experiments(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         let chapter = Chapter { experiment, rows: ran.rows };
         draw(&folder, &chapter)?;
         output::text(&format!("{}\n", report::text(&chapter)));
-        for ground in ran.skipped {
+        for ground in &ran.skipped {
             output::text(&format!("{}: ground {} was not asked for\n", chapter.experiment.name, ground.name()));
         }
         let findings = expect::judge(&chapter.experiment, &chapter.rows);
+        if findings.iter().any(|finding| finding.verdict == Verdict::NotMeasured && was_run(finding, &ran.skipped)) {
+            unknown.push(chapter.experiment.name.clone());
+        }
         if findings.iter().any(|finding| matches!(finding.verdict, Verdict::Failed(_))) {
             failed.push(chapter.experiment.name);
         }
     }
-    output::text(&format!("Rows and pictures are in {}; one page of everything: rheostat lab report\n", folder.display()));
-    if failed.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+    let report = if reported { format!("; one page of all built-in experiments: {}", report_command(arguments)) } else { String::new() };
+    output::text(&format!("Rows and pictures are in {}{report}\n", folder.display()));
+    for (names, what) in [(&failed, "Expectations failed in"), (&unknown, "Expectations are of what is not measured in")] {
+        if !names.is_empty() {
+            output::text(&format!("{what} {}\n", names.join(", ")));
+        }
     }
-    output::text(&format!("Expectations failed in {}\n", failed.join(", ")));
-    Ok(ExitCode::FAILURE)
+    Ok(if failed.is_empty() && unknown.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether all that an expectation needs was run, where `skipped` was not.
+fn was_run(finding: &Finding, skipped: &[GroundName]) -> bool {
+    finding.ground.map_or(skipped.is_empty(), |ground| !skipped.contains(&ground))
+}
+
+/// The command that writes the report of what `arguments` measure.
+fn report_command(arguments: &RunArguments) -> String {
+    let full = if arguments.full { " --full" } else { "" };
+    let out = if arguments.out == Path::new(RESULTS) { String::new() } else { format!(" --out {}", arguments.out.display()) };
+    format!("rheostat lab report{full}{out}")
 }
 
 fn list() -> Result<ExitCode, Failure> {
@@ -200,11 +244,41 @@ fn write_report(out: &Path, full: bool) -> Result<ExitCode, Failure> {
         chapters.extend(measured(&folder, full, chosen)?);
     }
     if chapters.is_empty() {
-        return Err(format!("nothing was measured in {} yet; first: rheostat lab run all", folder.display()));
+        return Err(format!("nothing was measured of the built-in experiments in {} yet; first: rheostat lab run all", folder.display()));
     }
     chapters.iter().try_for_each(|chapter| draw(&folder, chapter))?;
     let file = folder.join("report.html");
     write(&file, &report::html(&chapters)?)?;
     output::text(&format!("{} with {} experiments\n", file.display(), chapters.len()));
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_experiments_of_one_name_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, text) = catalogue::find("amplified-skew").unwrap().remove(0);
+        let file = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            file.display().to_string()
+        };
+        let (one, same, other) = (file("one.toml", text), file("same.toml", text), file("other.toml", &format!("{text}\n# Another one.\n")));
+        assert_eq!(choose(&[one.clone(), same]).unwrap().len(), 1);
+        let error = choose(&[one, other.clone()]).unwrap_err();
+        assert!(error.starts_with(&other) && error.contains("the same name, amplified-skew"), "{error}");
+    }
+
+    #[test]
+    fn an_expectation_between_grounds_needs_both() {
+        let (experiment, _) = catalogue::all().unwrap().into_iter().find(|(experiment, _)| experiment.grounds.len() > 1).unwrap();
+        let mut finding = expect::judge(&experiment, &[]).remove(0);
+        finding.ground = None;
+        assert!(was_run(&finding, &[]) && !was_run(&finding, &[GroundName::Processes]));
+        finding.ground = Some(GroundName::Virtual);
+        assert!(was_run(&finding, &[GroundName::Processes]) && !was_run(&finding, &[GroundName::Virtual]));
+    }
 }

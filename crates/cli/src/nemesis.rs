@@ -161,7 +161,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     };
     // Better now than at the end.
     for file in [&arguments.history, &arguments.json].into_iter().flatten() {
-        std::fs::write(file, "").map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
+        output::can_be_written(file)?;
     }
     let mut stop = Stop::listen().map_err(|error| format!("no signals: {error}"))?;
     let tell = |line: &str| {

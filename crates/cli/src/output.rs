@@ -1,7 +1,9 @@
 //! Standard output. A reader that has gone away (`rheostat ctl status | head -1`) is no reason to fail. What has no end by itself ends then.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
@@ -31,6 +33,12 @@ pub fn text(text: &str) {
 /// Prints `value` as one line of JSON.
 pub fn json(value: &serde_json::Value) {
     line(format_args!("{value}"));
+}
+
+/// Finds out whether `file` can be written, and leaves what is in it until there is something else. Errors: it cannot, in words.
+pub fn can_be_written(file: &Path) -> Result<(), String> {
+    let opened = File::options().append(true).create(true).open(file);
+    opened.map(drop).map_err(|error| format!("{}: cannot be written: {error}", file.display()))
 }
 
 /// As `println!`.

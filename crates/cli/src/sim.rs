@@ -19,6 +19,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// What is said of seeds, and has no meaning for a plan.
+const OF_SEEDS: [&str; 13] =
+    ["seed", "seeds", "first", "protocol", "option", "counters", "profile", "verify", "max_seconds", "stop_after", "keep", "no_shrink", "jobs"];
+
 /// Simulate clusters in virtual time, and check every promise.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -36,7 +40,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
     /// Run the plan in this file instead of seeds
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "first", "protocol", "option"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_SEEDS)]
     plan: Option<PathBuf>,
     /// An option of the protocol, as in the configuration; the seed draws the others
     #[arg(long = "option", value_name = "NAME=VALUE")]
@@ -66,8 +70,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS")]
     max_seconds: Option<u64>,
     /// Stop after so many seeds that break a promise
-    #[arg(long, default_value_t = 1)]
-    stop_after: usize,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    stop_after: u64,
     /// Write the shrunk plan of a failure to this folder
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
@@ -114,7 +118,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     };
     if let Some(name) = &arguments.planted {
         let bugs = batch::bugs(&arguments.protocol, name)?;
-        if name == "all" || (arguments.seed.is_none() && arguments.trace == 0) {
+        if name == "all" && (arguments.seed.is_some() || arguments.trace > 0 || arguments.history.is_some()) {
+            return Err("--seed, --trace and --history go with one bug, by name: not with --planted all".into());
+        }
+        if name == "all" || (arguments.seed.is_none() && arguments.trace == 0 && arguments.history.is_none()) {
+            if arguments.max_seconds.is_some() || arguments.keep.is_some() || arguments.no_shrink || arguments.verify {
+                return Err("--max-seconds, --keep, --no-shrink and --verify go with --planted where --seed says which seed".into());
+            }
             return run_planted(&arguments, &options, &bugs);
         }
     }
@@ -216,6 +226,7 @@ fn run_seeds(arguments: &Arguments, options: &BatchOptions) -> Result<ExitCode, 
     let (first, count) = arguments.seed.map_or((arguments.first, arguments.seeds.unwrap_or(1000)), |seed| (seed, 1));
     let next = AtomicU64::new(0);
     let enough = AtomicBool::new(false);
+    let found = AtomicU64::new(0);
     let total: Mutex<Result<Summary, Failure>> = Mutex::new(Ok(Summary::default()));
     let ticker = Ticker::new();
     let deadline = arguments.max_seconds.map(|seconds| ticker.began + Duration::from_secs(seconds));
@@ -226,12 +237,14 @@ fn run_seeds(arguments: &Arguments, options: &BatchOptions) -> Result<ExitCode, 
             if place >= count {
                 break;
             }
+            let before = summary.found.len();
             if let Err(why) = batch::run_seed(options, first.saturating_add(place), &mut summary) {
                 enough.store(true, Ordering::Relaxed);
                 *total.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Err(why);
                 return;
             }
-            if summary.found.len() >= arguments.stop_after {
+            let new = (summary.found.len() - before) as u64;
+            if found.fetch_add(new, Ordering::Relaxed) + new >= arguments.stop_after {
                 enough.store(true, Ordering::Relaxed);
             }
             ticker.tick(place, count, "seeds");

@@ -114,7 +114,40 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["lab", "run", "figure", "9.9"], 1, "there is no experiment or figure `9.9`");
     fails(&["lab", "run", "no-such.toml"], 1, "no-such.toml: ");
     fails(&["lab", "run", "all", "--ground", "moon"], 2, "the grounds are virtual and processes");
-    fails(&["lab", "report", "--out", "no-such-folder"], 1, "nothing was measured");
+    fails(&["lab", "report", "--out", "no-such-folder"], 1, "nothing was measured of the built-in experiments");
+    fails(&["sim", "--stop-after", "0"], 2, "0 is not in 1..");
+    fails(&["sim", "--plan", "no-such.plan", "--verify"], 2, "cannot be used with");
+    fails(&["sim", "--plan", "no-such.plan", "--keep", "x"], 2, "cannot be used with");
+    fails(&["sim", "--planted", "all", "--seed", "7"], 1, "not with --planted all");
+    fails(&["sim", "--planted", "all", "--max-seconds", "1"], 1, "--max-seconds");
+}
+
+#[test]
+fn a_report_stays_until_there_is_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    std::fs::write(&file, "of an earlier run").unwrap();
+    fails(&["app", "social", "-a", "127.0.0.1:1", "--json", &file.display().to_string()], 1, "cannot connect");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "of an earlier run");
+    fails(&["app", "social", "-a", "127.0.0.1:1", "--json", "/no/such/folder/file"], 1, "/no/such/folder/file: cannot be written");
+}
+
+#[test]
+fn what_a_history_without_final_reads_is_not_checked_for_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (head, write, last) = (
+        r#"{"rheostat_history":1,"level":"causal","data_centers":1,"keys":["x"],"lost":[]}"#,
+        r#"{"event":0,"session":1,"dc":0,"from":100,"to":200,"level":"causal","put":[{"key":"x","value":1}],"outcome":"written","version":"5.0@0"}"#,
+        r#"{"final":"x","dc":0,"at":900,"value":1,"version":"5.0@0"}"#,
+    );
+    for (name, lines, ends) in [
+        ("cut.jsonl", &[head, write][..], "was broken; convergence and durability were not checked, since there are no final reads\n"),
+        ("whole.jsonl", &[head, write, last], "was broken\n"),
+    ] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+        prints(&["check", &file.display().to_string()], &[ends]);
+    }
 }
 
 #[test]
@@ -567,8 +600,10 @@ fn counters_from_the_command_line() {
 #[test]
 fn the_story_of_the_tickets_ends_with_who_oversold() {
     let (_held, _, base) = taken_port();
-    let told = rheostat(&["demo", "--story", "tickets", "--base-port", &base, "--rtt", "20"]);
+    let told = rheostat(&["demo", "--story", "tickets", "--base-port", &base, "--rtt", "20", "--keep"]);
     let said = text(&told.stdout);
+    let kept = said.lines().find_map(|line| line.strip_prefix("Data: ")).unwrap_or_else(|| panic!("no folder that is kept: {said}"));
+    std::fs::remove_dir_all(kept).unwrap();
     assert!(told.status.success(), "{said}{}", text(&told.stderr));
     assert!(said.contains("--- eu is cut off ---") && said.contains("--- eu is connected again ---"), "{said}");
     assert!(said.contains("bounded: 1000 of 1000 tickets sold, none twice."), "{said}");
@@ -698,7 +733,7 @@ fn a_demonstration_with_a_folder_finds_everything_again() {
     // The folder is one of a cluster with other data centers.
     let other = rheostat(&["demo", "--datacenters", "1", "--data-dir", &path]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(text(&other.stderr).contains("belongs to another"), "{}", text(&other.stderr));
+    assert!(text(&other.stderr).contains("made with another configuration"), "{}", text(&other.stderr));
 }
 
 /// What an application says at its end, as JSON, and its exit code.

@@ -2,8 +2,8 @@
 
 use crate::aggregate::{self, Over, Select, Summary};
 use crate::experiment::{Expect, Experiment, GroundName, Value};
-use crate::row::Row;
-use std::collections::BTreeMap;
+use crate::row::{Identity, Row};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What became of an expectation.
 #[derive(Clone, PartialEq, Debug)]
@@ -88,21 +88,37 @@ pub fn place(contender: &str, at: &BTreeMap<String, Value>) -> String {
     if at.is_empty() { contender.to_owned() } else { format!("{contender}, {}", at.join(", ")) }
 }
 
-/// Holds every expectation of `experiment` against `rows`, on each of its grounds that has rows.
+/// Holds every expectation of `experiment` against `rows`, on each of its grounds. None is met before all of a ground is measured.
 pub fn judge(experiment: &Experiment, rows: &[Row]) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let whole: Vec<GroundName> = experiment.grounds.iter().copied().filter(|ground| is_whole(experiment, rows, *ground)).collect();
     for expect in experiment.expect.iter().map(|spanned| spanned.get_ref()) {
         if expect.between_grounds {
-            findings.push(between_grounds(experiment, expect, rows));
+            let complete = experiment.grounds.iter().all(|ground| whole.contains(ground));
+            findings.push(between_grounds(experiment, expect, rows, complete));
             continue;
         }
         for ground in &experiment.grounds {
             if expect.ground.is_none_or(|only| only == *ground) {
-                findings.push(on_ground(experiment, expect, rows, *ground));
+                findings.push(on_ground(experiment, expect, rows, *ground, whole.contains(ground)));
             }
         }
     }
     findings
+}
+
+/// Whether `rows` have every measurement of one of the two forms on `ground`: a run that was stopped has some of them.
+fn is_whole(experiment: &Experiment, rows: &[Row], ground: GroundName) -> bool {
+    [false, true].into_iter().any(|full| {
+        let size = experiment.size(full);
+        let told = serde_json::to_value(size).unwrap_or_default();
+        let there: BTreeSet<Identity> = rows.iter().filter(|row| row.ground == ground && row.told["size"] == told).map(Identity::of_row).collect();
+        let places = experiment.sweep.iter().map(|sweep| {
+            let values = if full { &sweep.get_ref().full } else { &sweep.get_ref().quick };
+            values.iter().map(Value::to_string).collect::<BTreeSet<String>>().len()
+        });
+        there.len() == places.product::<usize>() * experiment.contender.len() * size.repetitions as usize
+    })
 }
 
 /// How far `value` is inside the bounds, relative to the bound; negative outside.
@@ -123,10 +139,9 @@ fn finding(experiment: &Experiment, expect: &Expect, ground: Option<GroundName>,
     Finding { experiment: experiment.name.clone(), expect: expect.clone(), ground, verdict, worst }
 }
 
-fn on_ground(experiment: &Experiment, expect: &Expect, rows: &[Row], ground: GroundName) -> Finding {
+fn on_ground(experiment: &Experiment, expect: &Expect, rows: &[Row], ground: GroundName, mut complete: bool) -> Finding {
     let select = Select { ground: Some(ground), contender: expect.of.as_deref(), at: Some(&expect.at) };
     let mut found = Vec::new();
-    let mut complete = true;
     for (contender, at) in aggregate::cells(rows, select) {
         if expect.over.as_ref() == Some(&contender) && expect.of.is_none() {
             continue;
@@ -158,7 +173,7 @@ fn measured(expect: &Expect, rows: &[Row], ground: GroundName, contender: &str, 
     aggregate::ratio(&upper, &lower)
 }
 
-fn between_grounds(experiment: &Experiment, expect: &Expect, rows: &[Row]) -> Finding {
+fn between_grounds(experiment: &Experiment, expect: &Expect, rows: &[Row], complete: bool) -> Finding {
     let mean = |ground: GroundName, contender: &str, at: &BTreeMap<String, Value>| {
         let select = Select { ground: Some(ground), contender: Some(contender), at: Some(at) };
         aggregate::summary(&aggregate::values(rows, select, &expect.measure, Over::Repetitions)).map(|summary| summary.mean)
@@ -173,5 +188,5 @@ fn between_grounds(experiment: &Experiment, expect: &Expect, rows: &[Row]) -> Fi
         let place = format!("over {} places", first.len());
         Found { value, margin: None, place }
     });
-    finding(experiment, expect, None, found.into_iter().collect(), true)
+    finding(experiment, expect, None, found.into_iter().collect(), complete)
 }

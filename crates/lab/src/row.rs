@@ -147,6 +147,8 @@ impl Row {
 pub struct RowFile {
     path: PathBuf,
     file: File,
+    /// Where the whole lines end, and where the file, if half a line follows. Who only reads does not cut it off: another process may be writing it.
+    half: Option<(u64, u64)>,
 }
 
 impl RowFile {
@@ -155,7 +157,7 @@ impl RowFile {
         folder.join(format!("{name}.jsonl"))
     }
 
-    /// Opens the file for appending, and reads what is there. A last line that a stopped run left half written is cut off.
+    /// Opens the file for appending, and reads what is there. A last line that a stopped run left half written is not read, and goes when a row is added.
     ///
     /// # Errors
     /// The file cannot be read or written, or a line in it is not a row; in words.
@@ -170,17 +172,24 @@ impl RowFile {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let rows = read(&path, &text[..whole])?;
         let file = File::options().create(true).append(true).open(&path).map_err(words)?;
-        if whole < text.len() {
-            file.set_len(whole as u64).map_err(words)?;
-        }
-        Ok((RowFile { path, file }, rows))
+        let half = (whole < text.len()).then_some((whole as u64, text.len() as u64));
+        Ok((RowFile { path, file, half }, rows))
     }
 
     /// Appends a row. Errors: it cannot be written.
     pub fn add(&mut self, row: &Row) -> Result<(), String> {
         // As for `told`.
-        let line = serde_json::to_string(row).map_err(|error| format!("{}: {error}", self.path.display()))?;
-        writeln!(self.file, "{line}").map_err(|error| format!("{}: {error}", self.path.display()))
+        let line = serde_json::to_string(row).map_err(|error| format!("{}: {error}", self.path.display()))? + "\n";
+        self.append(&line).map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+
+    fn append(&mut self, line: &str) -> std::io::Result<()> {
+        if let Some((whole, end)) = self.half.take()
+            && self.file.metadata()?.len() == end
+        {
+            self.file.set_len(whole)?;
+        }
+        self.file.write_all(line.as_bytes())
     }
 }
 

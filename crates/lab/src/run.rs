@@ -70,5 +70,7 @@ pub fn run(run: &Run<'_>, grounds: &mut [Box<dyn Ground>], progress: &Progress) 
         }
     }
     progress.finish();
+    // Ratios pair the values of two contenders by their order, and what was measured again stands last in the file.
+    rows.sort_by_key(|row| row.repetition);
     Ok(Ran { rows, measured, skipped })
 }

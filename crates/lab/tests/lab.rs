@@ -181,6 +181,59 @@ fn a_run_that_was_stopped_goes_on_where_it_was() {
     assert!(error.contains(":1: not a row"), "{error}");
 }
 
+/// A ground whose values are known, and which stops after so many measurements.
+struct Known(usize);
+
+impl Ground for Known {
+    fn name(&self) -> GroundName {
+        GroundName::Virtual
+    }
+
+    fn run(&mut self, point: &Point) -> Result<Measured, String> {
+        self.0 = self.0.checked_sub(1).ok_or("stopped")?;
+        let times = if point.contender.name == "GentleRain" { 3.0 } else { 1.0 };
+        let mut measured = Measured::default();
+        measured.values.insert("put_mean_ms".into(), times * f64::from(point.repetition + 1));
+        Ok(measured)
+    }
+}
+
+/// The finding of what `folder` has, as the report has it.
+fn reported(folder: &Path) -> expect::Finding {
+    let experiment = tiny();
+    let run = Run { experiment: &experiment, text: TINY, full: false, again: false, folder };
+    let ran = run::run(&run, &mut [], &Progress::hidden()).unwrap();
+    expect::judge(&experiment, &ran.rows).remove(0)
+}
+
+#[test]
+fn nothing_is_met_before_all_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    run_in(folder.path(), TINY, false, Box::new(Known(5))).unwrap_err();
+    // Half a line, as one who reads finds it while another process writes.
+    let path = RowFile::path(folder.path(), "tiny");
+    std::fs::File::options().append(true).open(&path).unwrap().write_all(b"{\"experiment\":\"ti").unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let found = reported(folder.path());
+    assert_eq!(found.verdict, Verdict::NotMeasured, "{}", found.text());
+    assert_eq!(std::fs::read(&path).unwrap(), before, "who reads changes nothing");
+    run_in(folder.path(), TINY, false, Box::new(Known(3))).unwrap();
+    assert_eq!(reported(folder.path()).verdict, Verdict::Met);
+    let twice = TINY.replace("quick = [0, 5]", "quick = [0, 5, 5]");
+    let experiment = experiment::parse("tiny.toml", &twice).unwrap();
+    let ran = run_in(folder.path(), &twice, false, Box::new(Known(100))).unwrap();
+    assert_eq!(expect::judge(&experiment, &ran.rows)[0].verdict, Verdict::Met, "a value that is there twice is one place");
+}
+
+#[test]
+fn ratios_are_of_the_same_seed_though_a_part_was_measured_again() {
+    let folder = tempfile::tempdir().unwrap();
+    run_in(folder.path(), TINY, false, Box::new(Known(8))).unwrap();
+    assert_eq!(reported(folder.path()).worst.map(|found| found.value), Some(3.0));
+    run_in(folder.path(), TINY, true, Box::new(Known(3))).unwrap_err();
+    assert_eq!(reported(folder.path()).worst.map(|found| found.value), Some(3.0));
+}
+
 #[test]
 fn a_ground_that_is_not_there_is_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,6 +288,8 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
         ("at_least = 2.0", "", line_of("[[expect]]"), "what has no bound cannot fail"),
         ("at = { skew = 5 }\nat_least", "at = { skew = 20 }\nat_least", line_of("[[expect]]"), "does not have 20 in both quick and full"),
         ("of = \"GentleRain\"", "of = \"Rain\"", line_of("[[expect]]"), "there is no contender `Rain`; there are GentleRain, CausalSpartanX"),
+        ("at_least = 2.0", "at_least = nan", line_of("[[expect]]"), "finite numbers"),
+        ("of = \"GentleRain\"", "of = \"CausalSpartanX\"", line_of("[[expect]]"), "divided by itself"),
         ("measure_ms = 200", "measure_ms = 200000000", line_of("[quick]"), "quick.measure_ms"),
         ("factor = 2, keys = 4", "factor = 0, keys = 4", line_of("[[load]]"), "load.does.amplified.factor: 0"),
     ];
@@ -489,6 +544,22 @@ fn nothing_passes_a_link_that_is_cut() {
         let error = experiment::parse("cut.toml", &CUT.replace(old, new)).unwrap_err();
         assert!(error.contains(says), "{new:?}: {error}");
     }
+}
+
+#[test]
+fn a_slice_is_as_long_as_it_was_measured() {
+    let rates = |size: &str| {
+        let text =
+            CUT.replace("measure_ms = 4000", size).replace("between = [1, 0]", "between = [2, 0]").replace("between = [0, 1]", "between = [2, 1]");
+        let experiment = experiment::parse("cut.toml", &text).unwrap();
+        let measured = VirtualTime.run(&experiment::points(&experiment, &text, false).unwrap()[0]).unwrap();
+        measured.slices["operations_per_second"].clone()
+    };
+    let short = rates("measure_ms = 3500");
+    assert_eq!(short.len(), 4);
+    assert!(short[3].unwrap() > 0.8 * short[2].unwrap(), "half a second: {short:?}");
+    let early = rates("measure_ms = 4000\noperations = 20");
+    assert!(early[0].is_some() && early[3].is_none(), "it ended in the first second: {early:?}");
 }
 
 #[test]

@@ -98,3 +98,23 @@ fn a_killed_run_takes_its_cluster_with_it() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+#[test]
+fn a_run_that_is_interrupted_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = experiment("long", "{ mix = { put = 0.5, keys = 100 } }", 600_000);
+    let run = lab(folder.path(), "long", &long).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while nodes(folder.path()) < 4 {
+        assert!(Instant::now() < until, "the cluster does not start");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("it was ended before its time"), "{said}");
+    assert_eq!(nodes(folder.path()), 0);
+    let mut left: Vec<String> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, ["long.toml", "out"]);
+}

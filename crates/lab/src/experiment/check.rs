@@ -352,6 +352,15 @@ fn check_expect(experiment: &Experiment, spanned: &Spanned<Expect>) -> Result<()
     if expect.at_least.is_none() && expect.at_most.is_none() {
         return fault_at(spanned, "expect: give at_least, at_most or both; what has no bound cannot fail");
     }
+    if expect.at_least.iter().chain(&expect.at_most).any(|bound| !bound.is_finite()) {
+        return fault_at(spanned, "expect: at_least and at_most are finite numbers; beside others nothing can fail");
+    }
+    let same_measure = expect.over_measure.as_ref().is_none_or(|over| *over == expect.measure);
+    let same_place = expect.over_at.iter().all(|(name, value)| expect.at.get(name) == Some(value));
+    let divided = expect.over.is_some() || expect.over_measure.is_some() || !expect.over_at.is_empty();
+    if divided && same_measure && same_place && (expect.over.is_none() || expect.over == expect.of) {
+        return fault_at(spanned, "expect: what is divided by itself is always 1");
+    }
     if expect.from_s.or(expect.until_s).is_some() && (!is_sliced(experiment) || expect.between_grounds) {
         return fault_at(spanned, "expect: from_s and until_s need slice_ms in both quick and full, and one ground");
     }

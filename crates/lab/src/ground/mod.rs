@@ -10,7 +10,7 @@ use crate::experiment::{GroundName, Point};
 use crate::quantile::quantile;
 use std::collections::BTreeMap;
 
-pub use processes::Processes;
+pub use processes::{Interrupt, Processes};
 pub use virtual_time::VirtualTime;
 
 /// Something that an experiment can run on.

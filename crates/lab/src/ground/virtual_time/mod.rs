@@ -421,7 +421,13 @@ impl<'p> World<'p> {
         let mut measured = Measured::default();
         self.tallies.sum_up(&mut measured, seconds);
         let slice_s = self.point.size.slice_ms.unwrap_or(0) as f64 / 1000.0;
-        let slices: Vec<Measured> = self.slices.iter().map(|slice| slice.measured(slice_s)).collect();
+        let measure_s = self.point.size.measure_ms as f64 / 1000.0;
+        // The last one may be shorter, and those after the end of a run that ends earlier have nothing.
+        let slice = |(index, slice): (usize, &Tallies)| {
+            let begins_s = index as f64 * slice_s;
+            if begins_s > seconds { Measured::default() } else { slice.measured(slice_s.min(measure_s - begins_s)) }
+        };
+        let slices: Vec<Measured> = self.slices.iter().enumerate().map(slice).collect();
         measured.in_slices(&slices);
         let operations = self.tallies.operations() as f64;
         if operations == 0.0 {
