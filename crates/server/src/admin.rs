@@ -71,7 +71,7 @@ impl<S: Site> Door for S {
     }
 }
 
-/// Has `site` answer what comes by `stream`; after a while the request that is under way, or the next one, is the last.
+/// Has `site` answer what comes by `stream`; after a while the request that is under way is the last.
 async fn answer_for<S: Site>(a_while: Duration, site: Arc<S>, stream: Stream, caller: Caller) -> io::Result<()> {
     let answer = service_fn(move |request: Request<Incoming>| {
         let site = site.clone();

@@ -192,7 +192,7 @@ impl Node {
             let moved = folder::places(&seats.elsewhere(&topology), &keyspaces);
             let coming = folder::places(&seats.coming(&topology), &keyspaces);
             folder::check_stores(dir, &stores, &moved, &coming).map_err(StartError::Folder)?;
-            // Before the others hear of another start from this directory: they would take the node that runs for an older copy of this one.
+            // Where the file system cannot lock the directory itself, its stores tell. Before the others hear of another start from it: they would take the node that runs for an older copy of this one.
             for store in stores {
                 match moving::is_open(&store.folder) {
                     Ok(false) => {}

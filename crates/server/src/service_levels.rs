@@ -6,6 +6,7 @@ use crate::access::{self, Access};
 use crate::config::{KeyspaceConfig, NodeConfig, ServiceLevelConfig};
 use crate::shared::{Shared, lock};
 use crate::status::{Histogram, ServiceLevelStatus, ServiceLevelTally};
+use futures::future::join_all;
 use rheostat_core::answer::Read;
 use rheostat_core::counter::{CounterCall, Rights, Standing};
 use rheostat_core::dial::{Dial, Level};
@@ -19,10 +20,8 @@ use rheostat_core::sla::{self, Achieved, Ask, Course, Forecast, Keeping, MOST_EN
 use rheostat_core::{DcId, Timestamp};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 
 /// What service levels without a name are counted as.
 pub const UNNAMED: &str = "unnamed";
@@ -221,26 +220,12 @@ pub(crate) async fn run_all(
     operations: impl IntoIterator<Item = (PartitionId, Operation)>,
     served: &Served,
 ) -> (Vec<Outcome>, Option<Achieved>) {
-    let mut running: Vec<_> = operations
+    let running = operations
         .into_iter()
-        .map(|(partition, operation)| {
-            let one = run(access, (keyspace, partition), session.clone(), operation, (Some(served), Reach::Here));
-            (Box::pin(one), None)
-        })
-        .collect();
-    poll_fn(|context| {
-        let mut all = true;
-        for (one, came) in running.iter_mut().filter(|(_, came)| came.is_none()) {
-            match one.as_mut().poll(context) {
-                Poll::Ready(ended) => *came = Some(ended),
-                Poll::Pending => all = false,
-            }
-        }
-        if all { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    let (mut outcomes, mut achieved) = (Vec::with_capacity(running.len()), None);
-    for (outcome, of_one, seen) in running.into_iter().filter_map(|(_, came)| came) {
+        .map(|(partition, operation)| run(access, (keyspace, partition), session.clone(), operation, (Some(served), Reach::Here)));
+    let came = join_all(running).await;
+    let (mut outcomes, mut achieved) = (Vec::with_capacity(came.len()), None);
+    for (outcome, of_one, seen) in came {
         if let Some(info) = access.keyspace(keyspace) {
             info.merge_sessions(session, &seen);
         }

@@ -2,7 +2,7 @@
 
 use super::control::{command as ctl, says, text};
 use super::store::{ACCESS_KEY, Fault, REGION, SECRET_KEY, Seen, Server};
-use super::support::{PATIENCE, connect, keyspace, start};
+use super::support::{PATIENCE, connect, keyspace, split, start};
 use rheostat_client::{Client, NewCounter, Version};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
@@ -565,14 +565,7 @@ async fn a_full_backup_after_a_split_has_what_all_the_parts_have() {
     let archived = ctl(&addresses[0], &["archive", &archive, "--every", "1s", "--full-every", "2s"]);
     let mut archiver = Archiver::start(archived, &folder.path().join("log"));
     archiver.says(": 40 keys").await;
-    nodes.describe(&Description { partitions: 4, first_partitions: Some(2), ..before }).unwrap();
-    for index in 0..2 {
-        nodes.stop(index).await.unwrap();
-    }
-    for index in 0..2 {
-        nodes.restart(index).unwrap();
-    }
-    nodes.ready(PATIENCE).await.unwrap();
+    split(&mut nodes, before).await;
     put(&connect(&addresses[0]).await, "after it").await;
     archiver.says(": 41 keys").await;
     archiver.end("-TERM");

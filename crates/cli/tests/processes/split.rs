@@ -1,6 +1,6 @@
 //! Real processes: partitions are split, and clients that were there before go on.
 
-use super::support::{PATIENCE, connect, keyspace, start};
+use super::support::{PATIENCE, connect, keyspace, split, start};
 use rheostat_client::{Dial, Session, Strategy};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
@@ -42,14 +42,7 @@ async fn a_client_from_before_a_split_reads_snapshots_that_it_predicts_afterward
         }
     }
     read(&mut session).await;
-    nodes.describe(&Description { partitions: 4, first_partitions: Some(2), ..before }).unwrap();
-    for index in 0..2 {
-        nodes.stop(index).await.unwrap();
-    }
-    for index in 0..2 {
-        nodes.restart(index).unwrap();
-    }
-    nodes.ready(PATIENCE).await.unwrap();
+    split(&mut nodes, before).await;
     read(&mut session).await;
     nodes.end().await;
 }

@@ -35,11 +35,8 @@ pub(super) fn last_of(outcome: &Outcome) -> Option<LastAnswer> {
     Some(LastAnswer { quality, version, achieved: None })
 }
 
-/// Protocols whose words for what a version depends on, and waits for, name keys.
-pub(super) const NAMES_KEYS: [&str; 2] = ["cops", "hybrid"];
-
 /// What stands in their place for who may see some keys only.
-const COVERED: (&str, &str) = ("not shown: keys are named there, and this user has rights to some only", "waits for what it depends on");
+const COVERED: (&str, &str) = ("not shown: keys may be named there, and this user has rights to some only", "waits for what it depends on");
 
 /// `covered`: no words that may name other keys.
 pub(super) fn write_explained(versions: &[Explained], covered: bool, topology: &Topology, writer: &mut ReplyWriter<'_>) {

@@ -5,7 +5,7 @@ mod control;
 mod multi;
 mod together;
 
-use super::answer::{LastAnswer, NAMES_KEYS, last_of, write_explained};
+use super::answer::{LastAnswer, last_of, write_explained};
 use super::output::Output;
 use super::slow::{self, ShardAccess, Slow, SlowDone, Told};
 use crate::config::Role;
@@ -480,8 +480,7 @@ impl State {
         let mut writer = out.writer(self.version);
         match (render, outcome) {
             (Render::Explain, Outcome::Explained(versions)) => {
-                let names_keys = NAMES_KEYS.contains(&self.shared.keyspaces[usize::from(self.keyspace.0)].protocol);
-                let covered = names_keys && self.rights.as_ref().is_some_and(|rights| rights.has_prefixes());
+                let covered = self.rights.as_ref().is_some_and(|rights| rights.has_prefixes());
                 write_explained(versions, covered, &self.shared.topology, &mut writer);
                 true
             }

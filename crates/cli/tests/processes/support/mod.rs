@@ -17,6 +17,18 @@ pub async fn start(description: &Description, folder: &Path) -> (Processes, Vec<
     (nodes, addresses)
 }
 
+/// Stops both nodes of a cluster that was made from `before`, with two partitions, and starts them with four.
+pub async fn split(nodes: &mut Processes, before: Description) {
+    nodes.describe(&Description { partitions: 4, first_partitions: Some(2), ..before }).unwrap();
+    for index in 0..2 {
+        nodes.stop(index).await.unwrap();
+    }
+    for index in 0..2 {
+        nodes.restart(index).unwrap();
+    }
+    nodes.ready(PATIENCE).await.unwrap();
+}
+
 /// A keyspace that answers when writes are on disk.
 pub fn keyspace(name: &str, protocol: &str) -> KeyspaceConfig {
     KeyspaceConfig { durability: DurabilityConfig::Always, ..rheostat_cluster::nodes::keyspace(name, protocol).unwrap() }
