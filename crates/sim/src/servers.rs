@@ -5,7 +5,7 @@ use crate::marks;
 use crate::plan::{Moment, Transport};
 use crate::trace::TraceLevel;
 use crate::watch::Touch;
-use crate::world::{Attempt, Event, ServerIndex, Waiting, World};
+use crate::world::{Attempt, Event, ServerIndex, Waiting, World, called_where};
 use rheostat_core::Timestamp;
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, ServerId};
@@ -116,7 +116,7 @@ impl World<'_> {
                 node.server().tick(now, out);
                 self.check_answered(server);
             }
-            Event::Frame { from, bytes, number, .. } => {
+            Event::Frame { from, bytes, number, parts, .. } => {
                 self.watch_arrived(number);
                 self.trace.bytes(&bytes);
                 let (from, to) = (self.servers[from].id, self.servers[server].id);
@@ -124,7 +124,8 @@ impl World<'_> {
                 let level =
                     if remote && self.trace.wants(TraceLevel::Story) && node.has_updates(&bytes) { TraceLevel::Story } else { TraceLevel::Full };
                 self.trace.line(level, self.now_us, to, || format!("receives from {from}: {}", node.describe(remote, &bytes)));
-                node.server().receive(now, self.called(from), &bytes, out);
+                // A frame names its sender as that was called when it sent it; while it waited at a paused server, that may have been split.
+                node.server().receive(now, called_where(from, parts), &bytes, out);
             }
             Event::Connected { dc, .. } => {
                 self.trace.number(u64::from(dc.0));

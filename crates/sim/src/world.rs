@@ -459,7 +459,7 @@ impl<'p> World<'p> {
 
     /// What the server with the place `id` of the plan is called in its data center, where there may be fewer.
     pub(crate) fn called(&self, id: ServerId) -> ServerId {
-        ServerId { partition: PartitionId(id.partition.0 / self.parts(id.dc)), ..id }
+        called_where(id, self.parts(id.dc))
     }
 
     /// The place in the plan of what servers of data center `by` call `id`.
@@ -607,6 +607,11 @@ impl<'p> World<'p> {
             Event::Revive { server } => self.revive(server),
         }
     }
+}
+
+/// What the server with the place `id` of the plan is called where each partition consists of `parts` of the plan's.
+pub(crate) fn called_where(id: ServerId, parts: u16) -> ServerId {
+    ServerId { partition: PartitionId(id.partition.0 / parts), ..id }
 }
 
 fn place_of(plan: &Plan, server: ServerId) -> Place {

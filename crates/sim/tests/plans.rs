@@ -45,6 +45,16 @@ fn kept_plans_of_published_rules_and_planted_bugs_still_fail() {
     }
 }
 
+/// A frame that waited at a paused server is from who its sender was then, though that has been split meanwhile.
+#[test]
+fn what_waited_while_its_sender_was_split_is_taken_in() {
+    let (_, plan) = kept().into_iter().find(|(name, _)| name == "eventual-split-while-its-frames-wait.plan").unwrap();
+    let report = run_plan(&plan, TraceLevel::Story).unwrap();
+    assert_eq!(report.failure, None);
+    let is_read = report.trace.iter().any(|line| line.contains("client 1@3") && line.contains("-> 1 (version 100440.0@1)"));
+    assert!(is_read, "the trace is:\n{}", report.trace.join("\n"));
+}
+
 /// Whatever a protocol promises, its histories can be held to more; they are to nothing else then.
 #[test]
 fn a_history_is_held_to_what_is_not_promised() {

@@ -64,7 +64,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             ExportCall::Page { at, since, slot, from } => self.begin_page(now, Page { at, since, slot, from }, session, out),
             ExportCall::Release { name } => {
                 self.holds.retain(|hold| hold.name != name);
-                self.journal.cut = self.cut(now);
+                self.renew_cut(now);
                 self.looked(Outcome::Export(ExportAnswer::Released))
             }
         }
@@ -97,7 +97,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             return Err(Failure::Busy(format!("{MOST_HOLDS} backups are under way already")));
         }
         self.holds.push(Hold { name, from, until_us });
-        self.journal.cut = self.cut(now);
+        self.renew_cut(now);
         Ok(ExportAnswer::Held { from, kind, holds })
     }
 

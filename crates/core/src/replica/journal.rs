@@ -386,14 +386,22 @@ impl<C> Journal<C> {
     }
 
     /// A server starts that keeps replaced versions for `history_ms`, and at `checkpoints` before that: what was kept for less before is not whole. Where the store `begins`, nothing was
-    /// ever in it, so nothing of it was let go.
-    pub(super) fn keep_history<M, S: Store<M>>(&mut self, store: &mut S, now: Now, (history_ms, checkpoints): (u64, Checkpoints), begins: bool) {
+    /// ever in it, so nothing of it was let go. By no clock beyond `floor` has the last run let go of anything.
+    pub(super) fn keep_history<M, S: Store<M>>(
+        &mut self,
+        store: &mut S,
+        now: Now,
+        floor: Timestamp,
+        (history_ms, checkpoints): (u64, Checkpoints),
+        begins: bool,
+    ) {
         let was = (self.saved.history_ms, self.saved.checkpoints);
         if !begins {
-            // What the last run has let go.
-            self.forget_old(now, was.0, was.1);
+            // What the last run has let go. Its clock can have been ahead of this one: it was another machine's, or this one has gone back.
+            let ended = Now { physical_ms: now.physical_ms.max(floor.millis()), ..now };
+            self.forget_old(ended, was.0, was.1);
             if was.0 < history_ms {
-                self.saved.whole_from = Timestamp::new(now.physical_ms, 0);
+                self.saved.whole_from = self.saved.whole_from.max(Timestamp::new(ended.physical_ms, 0));
             }
         }
         self.forget_old(now, history_ms, checkpoints);
@@ -460,7 +468,17 @@ impl<C> Journal<C> {
 
     /// Keeps the reservation on disk ahead of what the clock hands out, which has come to `last`. Says whether it was renewed.
     pub(super) fn reserve_clock<M, S: Store<M>>(&mut self, store: &mut S, now: Now, last: Timestamp) -> bool {
-        let renewed = self.reserved.renew(now, last);
+        self.reserve(store, now, last, last)
+    }
+
+    /// Likewise, and at least up to the physical time, which what is let go of for its age goes by.
+    pub(super) fn reserve_age<M, S: Store<M>>(&mut self, store: &mut S, now: Now, last: Timestamp) -> bool {
+        let here = Timestamp::new(now.physical_ms, 0);
+        self.reserved.surely(now) < here && self.reserve(store, now, last, last.max(here))
+    }
+
+    fn reserve<M, S: Store<M>>(&mut self, store: &mut S, now: Now, last: Timestamp, upto: Timestamp) -> bool {
+        let renewed = self.reserved.renew(now, upto);
         if renewed {
             if self.may_lose {
                 self.saved.logged = self.saved.logged.max(last);

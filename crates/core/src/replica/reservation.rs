@@ -106,6 +106,12 @@ impl Reserved {
         self.on_disk.ceiling(boot, now.monotonic_us / 1000)
     }
 
+    /// Whatever a restart finds, it begins at or above this, on any machine.
+    pub(super) fn surely(&self, now: Now) -> Timestamp {
+        let ceiling = |reservation: &Reservation| reservation.ceiling(self.boot, now.monotonic_us / 1000);
+        self.in_flight.iter().map(|(_, reservation)| ceiling(reservation)).fold(ceiling(&self.on_disk), Timestamp::min)
+    }
+
     /// At a start: the machine has not stopped since the reservation was made, so what was handed to it is there.
     pub(super) fn machine_ran_on(&self) -> bool {
         self.on_disk.moving.is_some_and(|moving| self.boot == Some(moving.boot))
@@ -267,6 +273,26 @@ mod tests {
         assert!(!woken.renew(at(60_000), last));
         woken.set_quiet(false);
         assert!(woken.renew(at(60_000), last));
+    }
+
+    #[test]
+    fn no_restart_begins_below_what_is_sure() {
+        let mut clock = reserved(Some(7), at(0));
+        let now = at(100);
+        let sure = |clock: &Reserved| {
+            let sure = clock.surely(now);
+            for boot in [None, Some(7), Some(8)] {
+                assert!(restart(clock, boot).floor(now, false) >= sure, "{boot:?}");
+            }
+            sure
+        };
+        assert_eq!(sure(&clock), Timestamp::new(1_000_100 + MARGIN_MS, 0));
+        // One that is lower and on its way may be what is found.
+        let lower = Timestamp::new(1_000_050, 0);
+        clock.in_flight.push_back((Position(2), Reservation::fixed(lower)));
+        assert_eq!(sure(&clock), lower);
+        clock.on_durable(Position(2));
+        assert_eq!(sure(&clock), lower);
     }
 
     #[test]

@@ -259,13 +259,21 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         }
     }
 
-    /// What may go from the chains, as of now.
+    /// What may go from the chains, as of now. What goes for its age goes by a clock that a restart, or whoever leads next, knows to have come so far: their own can be behind.
     pub(super) fn cut(&self, now: Now) -> P::Cut {
         let comes = self.peers.refilling.as_ref().is_some_and(|refilling| !refilling.is_complete());
         let own = if comes { self.refilled_upto() } else { self.clock.last() };
         let history_ms = self.config.history_ms;
         let kept_ms = if self.config.planted.is("history-half-as-long") { history_ms / 2 } else { history_ms };
-        self.protocol.cut(self.history(now, kept_ms), &self.peers.received_durable(own))
+        let known_ms = if history_ms == 0 { u64::MAX } else { self.journal.reserved.surely(now).millis() };
+        let aged = Now { physical_ms: now.physical_ms.min(known_ms), ..now };
+        self.protocol.cut(self.history(aged, kept_ms), &self.peers.received_durable(own))
+    }
+
+    /// From now on what may go is as of now, and the history begins accordingly.
+    pub(super) fn renew_cut(&mut self, now: Now) {
+        self.journal.cut = self.cut(now);
+        self.journal.forget_old(now, self.config.history_ms, self.config.checkpoints);
     }
 
     /// Collects what nobody asks for any more. Most of it goes when its key is written again ([`Store::append`]); here the rest is gone
@@ -273,8 +281,11 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     fn collect(&mut self, now: Now) {
         if now.monotonic_us >= self.collected_at_us + COLLECT_INTERVAL_US {
             self.collected_at_us = now.monotonic_us;
-            self.journal.cut = self.cut(now);
-            self.journal.forget_old(now, self.config.history_ms, self.config.checkpoints);
+            // While nobody writes, nothing else renews it.
+            if self.config.history_ms > 0 && self.store.candidates() > 0 {
+                self.flush_wanted |= self.journal.reserve_age(&mut self.store, now, self.clock.last());
+            }
+            self.renew_cut(now);
             self.trim_index(now);
             self.portions.forget(now);
             self.journal.everywhere = match self.config.planted.is("tombstone-collected-early") {
@@ -322,7 +333,7 @@ impl<P: Protocol, S: Store<P::Meta> + 'static> PartitionServer for Replica<P, S>
                 self.journal.save(&mut self.store);
             }
             let kept = (self.config.history_ms, self.config.checkpoints);
-            self.journal.keep_history(&mut self.store, now, kept, std::mem::take(&mut self.begins));
+            self.journal.keep_history(&mut self.store, now, floor, kept, std::mem::take(&mut self.begins));
             self.step(now, out, |protocol, step| protocol.on_start(step, start));
             self.pump_links(now, out);
         }

@@ -349,8 +349,9 @@ impl Counting {
             return;
         }
         for Asked { from, direction, mut ask } in asked {
-            // Of two data centers that both lack rights the first gets them; else they would give them to each other for ever.
-            if from > circle.here && self.parked.values().any(|parked| parked.needs(key, direction) > 0) {
+            // Of two data centers that both lack rights the first gets them; else they would give them to each other for ever. So they would if an update waits here and nothing there.
+            let is_behind = from > circle.here || !ask.urgent;
+            if is_behind && self.parked.values().any(|parked| parked.needs(key, direction) > 0) {
                 ask.amount = 0;
             }
             let Some(cell) = self.cells.get_mut(key) else { return };

@@ -43,6 +43,12 @@ impl<P: Protocol> Alone<P> {
         alone
     }
 
+    /// As [`Alone::new`], one that keeps history.
+    pub fn keeping(history_ms: u64, place: Place) -> Alone<P> {
+        let config = ReplicaConfig { durability: Durability::Always, history_ms, ..ReplicaConfig::new(place, KeyspaceId(0)) };
+        Alone::with(config, P::Options::default(), 1_000_000, MemoryStore::with_simulated_disk(), Recovered::default())
+    }
+
     /// As [`Alone::new`], under `interval`, on a machine that can name its run.
     pub fn under_interval(place: Place) -> Alone<P> {
         let config = ReplicaConfig { boot: Some(1), ..ReplicaConfig::new(place, KeyspaceId(0)) };
@@ -67,6 +73,12 @@ impl<P: Protocol> Alone<P> {
     pub fn restarted(&self) -> Alone<P> {
         let (store, recovered) = self.disk().crash_image_at(self.disk().end());
         Alone::with(self.config.clone(), self.options.clone(), self.now_us + 1_000, store, recovered)
+    }
+
+    /// As [`Alone::restarted`], at once and on a machine whose clocks are behind this one's.
+    pub fn restarted_behind(&self, ms: u64) -> Alone<P> {
+        let (store, recovered) = self.disk().crash_image_at(self.disk().end());
+        Alone::with(self.config.clone(), self.options.clone(), self.now_us - ms * 1_000, store, recovered)
     }
 
     fn disk(&self) -> &MemoryStore<P::Meta> {

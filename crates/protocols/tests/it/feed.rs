@@ -1,8 +1,9 @@
 //! A change feed at one server: how far it goes, what it says of what it replaced, and what it does not keep.
 
-use crate::common::{Desk, key, open_keeping, server};
+use crate::alone::Alone;
+use crate::common::{Desk, START_MS, key, open_keeping, server};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::dial::Dial;
+use rheostat_core::dial::{AsOf, Dial};
 use rheostat_core::export::Kind;
 use rheostat_core::failure::Failure;
 use rheostat_core::feed::{Change, Conflict, FeedAnswer, FeedCall, Position};
@@ -11,7 +12,9 @@ use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::session::Session;
+use rheostat_core::store::Store;
 use rheostat_core::version::{Item, Key, VersionId};
+use rheostat_protocols::eventual::Eventual;
 use smallvec::smallvec;
 
 const LINKED: [&str; 7] = ["eventual", "gentlerain", "causal", "cops", "hybrid", "adaptive", "quorum"];
@@ -219,6 +222,44 @@ fn a_position_grows_too_old_by_what_has_gone_and_not_by_itself() {
     // The order is made anew from the chains, of which it is not known what has gone from them.
     desk.pass(61_000, |_, _| true);
     assert!(matches!(ask(&mut desk, 0, changes(Some(first))), Ok(FeedAnswer::TooOld { .. })));
+}
+
+/// Whoever goes on with a store, after a restart or as the next leader, can have a clock that is behind the one by which versions were let go.
+#[test]
+fn what_a_clock_ahead_has_let_go_is_not_taken_for_kept_by_one_behind() {
+    let place = Place { server: server(0, 0), data_centers: 1, partitions: 1, first_partitions: 1, replicas: 1 };
+    let mut first = Alone::<Eventual>::keeping(100, place);
+    let x = key("x", 0, 1);
+    first.pass(10);
+    let begin = Timestamp::new(START_MS + first.now_us / 1000, 0);
+    first.pass(10);
+    for value in ["1", "2"] {
+        first.put(&mut first.session(), &x, value);
+        first.pass(5);
+    }
+    first.pass(400);
+    assert_eq!(first.server.store_mut().chain(&x).len(), 1, "what was replaced has gone");
+    // By its own clock, all of that was within the history.
+    let mut second = first.restarted_behind(350);
+    let call = changes(Some(Position::after(begin).0));
+    let from = match second.run(&mut second.session(), Operation::Feed { call }) {
+        Outcome::Feed(FeedAnswer::TooOld { from }) => from,
+        other => panic!("{other:?}"),
+    };
+    let between = Dial { as_of: AsOf::new(begin.plus_millis(12)), ..Dial::default() };
+    let read = second.run(&mut second.session(), Operation::Get { key: x.clone(), dial: between });
+    assert!(matches!(&read, Outcome::Failed(Failure::Refused(why)) if why.contains("before what is kept")), "{read:?}");
+    // What follows is told.
+    second.put(&mut second.session(), &x, "3");
+    let told = loop {
+        let call = changes(Some(from));
+        match second.run(&mut second.session(), Operation::Feed { call }) {
+            Outcome::Feed(FeedAnswer::Changes { changes, more: false, .. }) => break changes,
+            Outcome::Feed(FeedAnswer::Changes { more: true, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 #[test]
