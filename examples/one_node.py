@@ -46,11 +46,11 @@ def write(connection, keys, value, pipeline):
 
 
 class Node:
-    """Stops with its `with` block. `resp` is its port, `admin` that of its metrics. In the control group whose folder is `group`, if it is given."""
+    """Stops with its `with` block. `resp` is its port, `admin` that of its metrics, `grpc` that of `rheostat ctl`. In the control group whose folder is `group`, if it is given."""
 
     def __init__(self, program, protocol="causal", group=None):
         self.program, self.protocol, self.group, self.owner = os.path.abspath(program), protocol, group, os.getpid()
-        self.resp, self.admin = free_port(), free_port()
+        self.resp, self.admin, self.grpc = free_port(), free_port(), free_port()
         self.folder = tempfile.TemporaryDirectory()
         self.process = None
 
@@ -60,7 +60,7 @@ class Node:
         with open(config, "w") as file:
             file.write(
                 f'cluster = "measured"\nnode = "a"\ndata_center = "here"\ndata_dir = "{self.folder.name}/data"\n{settings}\n'
-                f'[listen]\nresp = "127.0.0.1:{self.resp}"\nadmin = "127.0.0.1:{self.admin}"\n'
+                f'[listen]\nresp = "127.0.0.1:{self.resp}"\nadmin = "127.0.0.1:{self.admin}"\ngrpc = "127.0.0.1:{self.grpc}"\n'
                 f'[[keyspace]]\nname = "default"\nprotocol = "{self.protocol}"\n{more}\n'
             )
         began = time.time()

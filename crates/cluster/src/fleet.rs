@@ -4,9 +4,10 @@ use crate::description::Description;
 use crate::nodes::Planned;
 use crate::pid_file::Running;
 use crate::place::{Down, Piece, Place, Up};
-use crate::ready::{lacks, options, statuses};
+use crate::ready::{lacks, options, prepare_split, statuses};
 use crate::remote::{Remote, SSH_PATIENCE, is_remote};
-use rheostat_client::Options;
+use futures::future::try_join_all;
+use rheostat_client::{Client, Options, v1};
 use rheostat_server::config::KeyspaceConfig;
 use rheostat_server::parts_of_each;
 use std::collections::BTreeSet;
@@ -60,6 +61,12 @@ pub enum Event {
     Down(Down),
     /// Its process runs.
     Begun(Begun),
+    /// It prepares its split, and has copied so many keys.
+    Preparing(u64),
+    /// It has prepared its split, and has copied so many keys for that.
+    Prepared(u64),
+    /// Its release does not know how to prepare a split, or it has too little memory for it: the start does all of it.
+    NotPrepared,
     /// It serves.
     Ready,
 }
@@ -352,6 +359,26 @@ impl Fleet {
             Some(why) => Err(why),
             None => Ok(found),
         }
+    }
+
+    /// Has the nodes of data center `dc`, which serve, prepare a split into what the file says: all at the same time. Says through `event` how far they are.
+    ///
+    /// # Errors
+    /// In words: a node cannot, or gets no further for `patience`. Nothing is split.
+    pub async fn prepare_split(&self, dc: &str, patience: Duration, event: impl Fn(&Planned, Event)) -> Result<(), String> {
+        let there = self.clone().only(Some(dc), None)?;
+        let (options, event) = (options(&self.description)?, &event);
+        let prepare = async |node: &Planned| {
+            let in_words = |why: String| format!("node {}: {why}", node.config.node);
+            let options = Options { addresses: vec![node.address(node.ports.grpc)], ..options.clone() };
+            let client = Client::connect_with(options).await.map_err(|error| in_words(error.to_string()))?;
+            let far = |told: &v1::PrepareSplitResponse| event(node, Event::Preparing(told.keys));
+            let done = prepare_split(&client, self.description.partitions, patience, far).await.map_err(in_words)?;
+            let done = done.filter(|done| done.prepared == done.stores);
+            event(node, done.map_or(Event::NotPrepared, |done| Event::Prepared(done.keys)));
+            Ok::<_, String>(())
+        };
+        try_join_all(there.members.iter().map(|member| prepare(&member.planned))).await.map(drop)
     }
 
     /// Ends the nodes of data center `dc` and starts them with what the file says now, all at the same time, and waits until they serve. With `kill`, those that do not end in time are killed.

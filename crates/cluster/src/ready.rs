@@ -4,11 +4,15 @@ use crate::description::Description;
 use crate::nodes::Planned;
 use rheostat_client::{Client, Options, Tls, v1};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
+use tonic::Code;
 
 /// How long one question to a node may take.
 const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Between two questions how far a node is.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Where the password is looked for of which a cluster file has the digest only.
 const PASSWORD: &str = "RHEOSTAT_PASSWORD";
@@ -56,6 +60,38 @@ async fn status(options: Options) -> Result<v1::StatusResponse, String> {
     let client = Client::connect_with(options).await.map_err(|error| error.to_string())?;
     let answer = client.admin().status(client.request(v1::StatusRequest {})).await;
     answer.map(|answer| answer.into_inner()).map_err(|error| error.message().to_owned())
+}
+
+/// Asks the node of `client` to prepare a split into `partitions`, until it has; `told` hears how far it is. `None`: it does not know of that.
+///
+/// # Errors
+/// In words: it cannot, does not answer, or gets no further for `patience`.
+pub async fn prepare_split(
+    client: &Client,
+    partitions: u16,
+    patience: Duration,
+    mut told: impl FnMut(&v1::PrepareSplitResponse),
+) -> Result<Option<v1::PrepareSplitResponse>, String> {
+    let (mut last, mut since) = (v1::PrepareSplitResponse::default(), Instant::now());
+    loop {
+        let request = v1::PrepareSplitRequest { partitions: partitions.into() };
+        let answer = match client.admin().prepare_split(client.request(request)).await {
+            Err(status) if status.code() == Code::Unimplemented => return Ok(None),
+            Err(status) => return Err(status.message().to_owned()),
+            Ok(answer) => answer.into_inner(),
+        };
+        if answer.done {
+            return Ok(Some(answer));
+        }
+        if answer != last {
+            told(&answer);
+            (last, since) = (answer, Instant::now());
+        }
+        if since.elapsed() >= patience {
+            return Err(format!("its split is being prepared, and has got no further for {} s", patience.as_secs()));
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
 }
 
 /// What each node still lacks before the cluster serves; `None` where nothing: it answers, is connected with those others that it `needs`, by its name and theirs, and the groups that its servers

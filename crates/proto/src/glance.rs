@@ -153,9 +153,16 @@ pub fn complaints(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers:
             let what = format!("node {} of {} is drained: it leads nothing", node.name, node.data_center);
             found.push(mild(what, &format!("rheostat ctl node resume {} lets it lead again", node.name)));
         }
-        if status.disk_full {
-            let what = format!("the disk of node {} of {} is full: it writes nothing", node.name, node.data_center);
-            found.push(grave(what, "free some under its data directory; it goes on by itself within seconds"));
+        match (status.disk_full, status.disk_error.as_str()) {
+            (false, _) => {}
+            (true, "") => {
+                let what = format!("the disk of node {} of {} is full: it writes nothing", node.name, node.data_center);
+                found.push(grave(what, "free some under its data directory; it goes on by itself within seconds"));
+            }
+            (true, why) => {
+                let what = format!("node {} of {} writes nothing: {}", node.name, node.data_center, first_line(why));
+                found.push(grave(what, "look at its disk and its log; when files can be made there again, it goes on by itself within seconds"));
+            }
         }
         let mut failed: BTreeMap<(&str, &str), Vec<&v1::Replica>> = BTreeMap::new();
         for replica in status.replicas.iter().filter(|replica| !replica.failed.is_empty() && !shows(replica, REPLACED, 1.0)) {

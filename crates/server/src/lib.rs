@@ -75,5 +75,5 @@ pub use moving::ComingInfo;
 pub use node::{Listeners, Node, StartError};
 pub use peer::{Formats, PEER_FORMATS};
 pub use router::Router;
-pub use splitting::parts_of_each;
+pub use splitting::{parts_of_each, preparing::Progress};
 pub use token_keys::KeyFileError;

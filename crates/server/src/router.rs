@@ -8,6 +8,8 @@ use crate::monitors::{MonitorInfo, Told};
 use crate::seats::SeatInfo;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
+use crate::space::FULL;
+use crate::splitting::preparing::Progress;
 use crate::status::NodeStatus;
 use crate::token_keys;
 use crate::topology::Topology;
@@ -176,6 +178,7 @@ impl Router {
             }
         }
         replicas.sort_by_key(|replica| (replica.keyspace, replica.status.server));
+        let short = shared.space.as_ref().filter(|space| space.is_short());
         NodeStatus {
             node: shared.topology.node,
             uptime_ms: shared.clocks.uptime_ms(),
@@ -183,7 +186,8 @@ impl Router {
             clock_distrusted: shared.clocks.distrusted(),
             drained: shared.drained.is(),
             closed: shared.closed.is(),
-            disk_full: shared.space.as_ref().is_some_and(|space| space.is_short()),
+            disk_full: short.is_some(),
+            disk_error: short.map(|space| space.why()).filter(|why| why != FULL),
             certificate_ends_s: shared.identity.as_ref().and_then(|identity| identity.ends_s()),
             connections: shared.connections.load(Ordering::Relaxed),
             passwords_refused: shared.guard.counts(),
@@ -284,6 +288,12 @@ impl Router {
         let replicas = topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
         let seats = (0..replicas).map(|replica| (keyspace, ServerId { replica, ..ServerId::new(topology.here, partition) }));
         seats.filter(|seat| self.shared.cancel_seat(*seat)).count() > 0
+    }
+
+    /// Prepares a split of this node's stores into `partitions` while it serves, or says how far it is; as many as there are: what was prepared is thrown away. Errors: in words for the operator.
+    pub async fn prepare_split(&self, partitions: u16) -> Result<Progress, String> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || shared.prepare_split(partitions)).await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// Which node has each server that can move, as this node knows.

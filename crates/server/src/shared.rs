@@ -28,6 +28,7 @@ use crate::seats::Seats;
 use crate::service_levels::ServiceLevels;
 use crate::shard::mailbox::{Answer, Message, Sequence, ShardHandle};
 use crate::space::Space;
+use crate::splitting::preparing::Preparing;
 use crate::throttle::Throttle;
 use crate::tls::Identity;
 use crate::topology::{NodeId, Topology};
@@ -79,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) closed: Said,
     pub(crate) seats: Seats,
     pub(crate) moving: Moving,
+    /// Splits that are prepared while it serves.
+    pub(crate) preparing: Preparing,
     pub(crate) stopping: watch::Sender<bool>,
     /// gRPC and HTTP are to end: before the shards, which what is under way there needs.
     pub(crate) stop_front: watch::Sender<bool>,
@@ -190,6 +193,7 @@ impl Shared {
             closed: Said::closed(),
             seats,
             moving: Moving::default(),
+            preparing: Preparing::default(),
             stopping: watch::Sender::new(false),
             stop_front: watch::Sender::new(false),
             load: Load::new(slow_ms),

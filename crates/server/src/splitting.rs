@@ -3,6 +3,10 @@
 //! **A split is a restart of one server as several**, so no protocol knows of it: each begins with the part of the keys that is its own, and with everything that says how far the server had come
 //! (docs/splitting.md). The parts are made beside the stores, in `.parts` of each keyspace's folder. When all of them are on disk, the file `.splitting` says so, and with it what the directory's own files
 //! will say; from then on a start goes on to the end. Before that file is there, the stores are as they were, and the parts of a start that was broken off are used if they are whole.
+//!
+//! Most of it can be done while the node serves, before it is stopped: [`preparing`].
+
+pub(crate) mod preparing;
 
 use crate::cold::{self, Cold};
 use crate::config::{ColdConfig, NodeConfig};
@@ -14,7 +18,7 @@ use crate::topology::Topology;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::slots::slots_of;
 use rheostat_core::store::Durability;
-use rheostat_storage::{DiskOptions, Part};
+use rheostat_storage::{DiskOptions, Part, Prepared};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,6 +34,9 @@ const PARTS: &str = ".parts";
 
 /// In the folder of the parts: how many partitions they are of.
 const OF: &str = "of";
+
+/// Begins the name of the file of what has changed in a store since its parts were prepared.
+const CHANGED: &str = "changed-";
 
 /// Begins the name of a part that is not whole.
 const UNFINISHED: &str = "new-";
@@ -64,6 +71,8 @@ struct Whole<'a> {
     parts: Vec<PartitionId>,
     /// Where its chains are, and those of its parts.
     cold: ColdConfig,
+    /// What was copied while it served, if anything was.
+    prepared: Option<Prepared>,
 }
 
 impl Whole<'_> {
@@ -79,14 +88,35 @@ impl Whole<'_> {
         (self.waiting.join(name), self.waiting.join(format!("{UNFINISHED}{name}")))
     }
 
+    /// Where it is noted what has changed since its parts were prepared.
+    fn notes(&self) -> PathBuf {
+        let place = self.place(self.server.partition);
+        self.waiting.join(format!("{CHANGED}{}.keys", place.rsplit('/').next().unwrap_or(&place)))
+    }
+
+    /// The folders of its parts that are not whole, with their slots among `partitions`; each says where its chains are (`there`: the keyspace in Cassandra).
+    fn unfinished(&self, partitions: u16, there: Option<&str>) -> Result<Vec<Part>, String> {
+        let part = |part: &PartitionId| {
+            let ((first, last), (_, unfinished)) = (slots_of(*part, partitions), self.part(*part));
+            cold::claim(&unfinished, self.cold, there)?;
+            Ok(Part { folder: unfinished, slots: first..=last })
+        };
+        self.parts.iter().map(part).collect()
+    }
+
     /// Whether all of its parts are there.
     fn is_made(&self) -> bool {
         self.parts.iter().all(|part| self.part(*part).0.is_dir())
     }
 
-    /// Removes what a start that was broken off has left of its parts, if they are not all there.
-    fn clear(&self, elsewhere: &Cold) -> Result<(), String> {
+    /// Takes what was prepared of its parts; what a start that was broken off has left of them is removed, if they are not all there.
+    fn clear(&mut self, elsewhere: &Cold) -> Result<(), String> {
         if self.is_made() {
+            return Ok(());
+        }
+        let notes = self.notes();
+        self.prepared = Prepared::take(&notes).map_err(at(&notes))?.filter(|_| self.parts.iter().all(|part| self.part(*part).1.is_dir()));
+        if self.prepared.is_some() {
             return Ok(());
         }
         for (made, unfinished) in self.parts.iter().map(|part| self.part(*part)) {
@@ -149,9 +179,9 @@ pub(crate) fn split(
     folder::check_made_with(dir, &text, topology)?;
     let kept = seats::Kept::read(dir)?;
     let seats = kept.split(dir, topology, each)?;
-    let stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;
+    let mut stores = stores_of(dir, (&text, &kept), config, topology, keyspaces, before)?;
     // First: what cannot be used takes the space of what is to come.
-    for whole in &stores {
+    for whole in &mut stores {
         begin_parts(&whole.waiting, now, elsewhere)?;
         whole.clear(elsewhere)?;
     }
@@ -159,7 +189,7 @@ pub(crate) fn split(
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
     begins();
     let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
-    for whole in &stores {
+    for whole in &mut stores {
         let there = config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str());
         let options = DiskOptions { engines: elsewhere.engines(whole.cold), ..options.clone() };
         make_parts(whole, now, &options, there)?;
@@ -248,7 +278,15 @@ fn stores_of<'a>(
             // Opened without what is elsewhere it would seem empty, and so would its parts.
             cold::claim(&whole, configured.cold, config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str()))?;
             let waiting = dir.join(&keyspace.name).join(PARTS);
-            stores.push(Whole { keyspace, folder: whole, waiting, server, parts: (0..each).map(part).collect(), cold: configured.cold });
+            stores.push(Whole {
+                keyspace,
+                folder: whole,
+                waiting,
+                server,
+                parts: (0..each).map(part).collect(),
+                cold: configured.cold,
+                prepared: None,
+            });
         }
     }
     Ok(stores)
@@ -261,7 +299,8 @@ fn is_of(place: &str, keyspace: &str) -> bool {
 
 /// How much space is needed for parts that are not there yet.
 fn needed(stores: &[Whole<'_>]) -> io::Result<u64> {
-    let bytes: io::Result<u64> = stores.iter().filter(|whole| !whole.is_made()).map(|whole| rheostat_storage::store_bytes(&whole.folder)).sum();
+    let bytes: io::Result<u64> =
+        stores.iter().filter(|whole| !whole.is_made() && whole.prepared.is_none()).map(|whole| rheostat_storage::store_bytes(&whole.folder)).sum();
     Ok(bytes? / 8 * 9)
 }
 
@@ -292,16 +331,13 @@ fn begin_parts(waiting: &Path, partitions: u16, elsewhere: &Cold) -> Result<(), 
 }
 
 /// Makes the parts of one store, if they are not there; `there` is the keyspace in Cassandra, if there is one.
-fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions, there: Option<&str>) -> Result<(), String> {
+fn make_parts(whole: &mut Whole<'_>, partitions: u16, options: &DiskOptions, there: Option<&str>) -> Result<(), String> {
     if whole.is_made() {
         return Ok(());
     }
-    let part = |part: &PartitionId| {
-        let ((first, last), (_, unfinished)) = (slots_of(*part, partitions), whole.part(*part));
-        cold::claim(&unfinished, whole.cold, there)?;
-        Ok(Part { folder: unfinished, slots: first..=last })
-    };
-    let parts: Vec<Part> = whole.parts.iter().map(part).collect::<Result<_, String>>()?;
+    let parts = whole.unfinished(partitions, there)?;
+    let prepared = whole.prepared.take();
+    let was_prepared = prepared.is_some();
     let (began, mut told) = (Instant::now(), Instant::now());
     let mut tell = |keys: u64| {
         if told.elapsed() > TELL {
@@ -309,14 +345,14 @@ fn make_parts(whole: &Whole<'_>, partitions: u16, options: &DiskOptions, there: 
             tracing::info!(keyspace = %whole.keyspace.name, partition = whole.server.partition.0, replica = whole.server.replica, keys, "still splitting");
         }
     };
-    let keys = rheostat_stack::split(whole.keyspace.protocol, &whole.folder, &parts, options.clone(), &mut tell)?;
+    let keys = rheostat_stack::split(whole.keyspace.protocol, &whole.folder, &parts, options.clone(), prepared, &mut tell)?;
     for part in &whole.parts {
         let (made, unfinished) = whole.part(*part);
         fs::rename(unfinished, made).map_err(at(&whole.waiting))?;
     }
     sync(&whole.waiting)?;
     let took_ms = began.elapsed().as_millis() as u64;
-    tracing::info!(keyspace = %whole.keyspace.name, partition = whole.server.partition.0, replica = whole.server.replica, ?keys, took_ms, "is split");
+    tracing::info!(keyspace = %whole.keyspace.name, partition = whole.server.partition.0, replica = whole.server.replica, ?keys, was_prepared, took_ms, "is split");
     Ok(())
 }
 
@@ -436,8 +472,9 @@ mod tests {
             server: ServerId::new(DcId(0), PartitionId(partition)),
             parts: (0..2).map(|part| PartitionId(2 * partition + part)).collect(),
             cold: ColdConfig::Embedded,
+            prepared: None,
         };
-        let stores = [whole(0), whole(1)];
+        let mut stores = [whole(0), whole(1)];
         for whole in &stores {
             fs::create_dir_all(whole.folder.join("log")).unwrap();
             fs::write(whole.folder.join("log/0"), [0u8; 800]).unwrap();
@@ -448,7 +485,7 @@ mod tests {
         made(2);
         made(3);
         assert_eq!(needed(&stores).unwrap(), 900, "one that is not whole is made again");
-        stores.iter().for_each(|whole| whole.clear(&Cold::default()).unwrap());
+        stores.iter_mut().for_each(|whole| whole.clear(&Cold::default()).unwrap());
         let left = [0, 2, 3].map(|part| folder.path().join(PARTS).join(format!("p{part}")).exists());
         assert_eq!(left, [false, true, true]);
     }

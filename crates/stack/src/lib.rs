@@ -26,7 +26,7 @@ use rheostat_counters::{Counting, Options, Setup};
 use rheostat_protocols::registry::{self, Visitor};
 use rheostat_storage::MemoryStore;
 #[cfg(not(target_arch = "wasm32"))]
-use rheostat_storage::{DiskOptions, DiskStore, Part};
+use rheostat_storage::{DiskOptions, DiskStore, Part, Prepared};
 use std::ops::RangeInclusive;
 #[cfg(not(target_arch = "wasm32"))]
 use std::path::{Path, PathBuf};
@@ -385,9 +385,16 @@ impl Visitor for Bare<'_> {
 
 /// Splits the store of a server of `protocol` in `folder`: see [`DiskStore::split`]. Errors: no such protocol, one whose servers cannot be split, or the disk's, in words for the user.
 #[cfg(not(target_arch = "wasm32"))]
-pub fn split(protocol: &str, folder: &Path, parts: &[Part], options: DiskOptions, told: &mut dyn FnMut(u64)) -> Result<Vec<u64>, String> {
+pub fn split(
+    protocol: &str,
+    folder: &Path,
+    parts: &[Part],
+    options: DiskOptions,
+    prepared: Option<Prepared>,
+    told: &mut dyn FnMut(u64),
+) -> Result<Vec<u64>, String> {
     let unknown = || Err(format!("there is no protocol `{protocol}`"));
-    registry::visit(protocol, Split { folder, parts, options, told }).unwrap_or_else(unknown)
+    registry::visit(protocol, Split { folder, parts, options, prepared, told }).unwrap_or_else(unknown)
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -395,6 +402,7 @@ struct Split<'a> {
     folder: &'a Path,
     parts: &'a [Part],
     options: DiskOptions,
+    prepared: Option<Prepared>,
     told: &'a mut dyn FnMut(u64),
 }
 
@@ -403,11 +411,11 @@ impl Visitor for Split<'_> {
     type Output = Result<Vec<u64>, String>;
 
     fn visit<P: Protocol>(self) -> Self::Output {
-        let Split { folder, parts, options, told } = self;
+        let Split { folder, parts, options, prepared, told } = self;
         if !P::CAN.splits {
             return Err(format!("servers of protocol {} cannot be split", P::NAME));
         }
         let (mut store, found) = DiskStore::<P::Meta>::open(folder, options.clone()).map_err(|error| error.to_string())?;
-        store.split(parts, &options, &found.entries, entry_within::<P>, told).map_err(|error| error.to_string())
+        store.split(parts, &options, &found.entries, entry_within::<P>, prepared, told).map_err(|error| error.to_string())
     }
 }

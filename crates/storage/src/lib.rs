@@ -20,7 +20,7 @@ mod own;
 mod table;
 
 #[cfg(not(target_arch = "wasm32"))]
-pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError, Part, store_bytes, store_number};
+pub use disk::{DiskOptions, DiskStore, IoHook, IoOperation, OpenError, Part, Preparation, Prepared, store_bytes, store_number};
 pub use memory::MemoryStore;
 
 use rheostat_core::version::{Update, Version};

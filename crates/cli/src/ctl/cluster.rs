@@ -79,11 +79,11 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Split partitions: end and start each data center that has fewer than the file says, one after the other, each when the one before serves
+    /// Split partitions: each data center that has fewer than the file says prepares it while it serves, then is ended and started, one after the other, each when the one before serves
     Split {
         /// The cluster file, with its new `partitions` and with `first_partitions`
         file: PathBuf,
-        /// How long to wait until a data center serves, in seconds; it writes all its data once before
+        /// How long to wait until a data center serves, or gets any further with preparing, in seconds
         #[arg(short, long, value_name = "SECONDS", default_value = "600", value_parser = clap::value_parser!(u64).range(1..=86_400))]
         wait: u64,
         /// Kill nodes that do not end in time
@@ -178,6 +178,9 @@ fn tell(node: &Planned, event: Event) {
         Event::Down(down) => eprintln!("{name}: {}", ended(down)),
         Event::Begun((running, false)) => eprintln!("{name}: started, process {}", running.pid),
         Event::Begun((running, true)) => eprintln!("{name}: runs already, process {}", running.pid),
+        Event::Preparing(keys) => eprintln!("{name}: prepares its split, {keys} keys so far"),
+        Event::Prepared(keys) => eprintln!("{name}: its split is prepared, {keys} keys"),
+        Event::NotPrepared => eprintln!("{name}: cannot prepare a split; its start does all of it"),
         Event::Ready => eprintln!("{name}: ready"),
     }
 }
@@ -215,6 +218,7 @@ async fn split(fleet: &Fleet, wait: Duration, kill: bool, dry_run: bool) -> Resu
             continue;
         }
         eprintln!("{dc}: {before} partitions become {now}");
+        fleet.prepare_split(dc, wait, tell).await?;
         fleet.restart_together(dc, wait, kill, tell).await?;
     }
     if !dry_run {

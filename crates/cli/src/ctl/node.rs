@@ -12,6 +12,7 @@ use crate::output::{self, say};
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use rheostat_client::v1;
+use rheostat_cluster::ready;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -31,6 +32,17 @@ Examples:
   rheostat ctl node drain eu-2 --dry-run   who would lead what
   rheostat ctl node drain eu-2             do it, and wait until it leads nothing
   rheostat ctl node resume eu-2            it may lead again; rheostat ctl leaders spread gives it something to lead";
+
+const PREPARE_HELP: &str = "\
+Copies the chains of each partition of the node into the parts that a split into so many will make of it, and notes what changes from then on. It takes as long as the data, twice the
+disk, and half of its time, so that clients are served meanwhile. Then stop the node and start it with the new `partitions`, as docs/splitting.md says: that start copies only what has
+changed since, and takes a second or two instead of as long as the data. A start with as many partitions as before throws away what was prepared; so does this command, said with
+that number.
+
+Examples:
+  rheostat ctl node prepare-split eu-1 16   before eu-1 is stopped and started with partitions = 16
+
+rheostat ctl cluster split does it for all nodes of a cluster file.";
 
 /// Arguments of `ctl node`.
 #[derive(Args, Debug)]
@@ -54,6 +66,17 @@ enum Command {
         #[command(flatten)]
         wait: Wait,
     },
+    /// Have a node prepare a split of its partitions while it serves
+    #[command(after_help = PREPARE_HELP)]
+    PrepareSplit {
+        /// The node's name
+        node: String,
+        /// How many partitions there will be
+        partitions: u16,
+        /// How long to wait until it gets any further, in seconds
+        #[arg(short, long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
+        wait: u64,
+    },
     /// Let a drained node lead again
     #[command(alias = "undrain")]
     Resume {
@@ -66,6 +89,9 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     match &arguments.command {
         Command::List => list(json, topology, nodes).await,
         Command::Drain { node, dry_run, wait } => drain(json, topology, nodes, (node, *dry_run), wait).await,
+        Command::PrepareSplit { node, partitions, wait } => {
+            prepare_split(json, &nodes[find(nodes, node)?], *partitions, Duration::from_secs(*wait)).await
+        }
         Command::Resume { node } => {
             let changed = tell(&nodes[find(nodes, node)?], false).await?;
             match json {
@@ -100,6 +126,26 @@ async fn list(json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Re
         table.row([node.info.name.clone(), node.info.data_center.clone(), state.to_string(), servers, leads]);
     }
     table.print(2);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn prepare_split(json: bool, node: &Node, partitions: u16, wait: Duration) -> Result<ExitCode, Failure> {
+    let name = &node.info.name;
+    let named = |why: String| format!("{name}: {why}");
+    let client = node.client.as_ref().map_err(|error| named(plain(error)))?;
+    let far = |told: &v1::PrepareSplitResponse| eprintln!("{name}: {} of {} partition servers, {} keys", told.prepared, told.stores, told.keys);
+    let done = ready::prepare_split(client, partitions, wait, far).await.map_err(named)?;
+    let done = done.ok_or_else(|| named("its release does not know how to prepare a split; a start splits without it".into()))?;
+    match (json, done.partitions) {
+        _ if done.prepared < done.stores => {
+            return Err(named("limits.memory_bytes is too small to prepare a split while it serves; a start splits without it".into()));
+        }
+        (true, _) => output::json(&json!({ "node": name, "partitions": done.partitions, "servers": done.prepared, "keys": done.keys })),
+        (false, 0) => say!("{name}: what was prepared is thrown away"),
+        (false, _) => {
+            say!("{name}: a split into {partitions} is prepared, {} partition servers; it begins with the next start that has them", done.prepared)
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -225,7 +225,7 @@ fn a_store_over_cassandra_is_split() {
     let folder = disk.directory.path();
     let (first, second) = (folder.join("first"), folder.join("second"));
     let parts = [(first, 0..=8191), (second, 8192..=16383)].map(|(folder, slots)| Part { folder, slots });
-    let keys = store.split(&parts, &disk.options, &[], |entry, _| Ok(entry.to_vec()), |_| {}).expect("is split");
+    let keys = store.split(&parts, &disk.options, &[], |entry, _| Ok(entry.to_vec()), None, |_| {}).expect("is split");
     assert!(keys.iter().sum::<u64>() == 300 && keys.iter().all(|keys| *keys > 100), "{keys:?}");
     drop(store);
     let number = |folder: &Path| store_number(folder).expect("reads").expect("has a log");

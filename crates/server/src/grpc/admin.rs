@@ -6,6 +6,7 @@ use crate::keyspace::KeyspaceInfo;
 use crate::lost::{Lost, Standing, StreamEnd};
 use crate::router::Router;
 use crate::seats::SeatInfo;
+use crate::splitting::preparing::Progress;
 use crate::status::{FailureKind, Histogram, NodeStatus, OperationKind, ReplicaStatus, ShardStatus};
 use crate::topology::Topology;
 use rheostat_core::answer::{Explained, Read};
@@ -187,6 +188,7 @@ impl Admin for Service {
             drained: status.drained,
             closed: status.closed,
             disk_full: status.disk_full,
+            disk_error: status.disk_error.unwrap_or_default(),
             receipt_key: self.router.shared().receipts.signer.public(),
             lost: status.lost.iter().filter(|one| one.standing.is_empty()).map(|one| lost(&self.router, one)).collect(),
             added: status.lost.iter().filter(|one| !one.standing.is_empty()).map(|one| added(&self.router, one)).collect(),
@@ -311,6 +313,14 @@ impl Admin for Service {
         }
         self.router.take_seat(keyspace, PartitionId(partition), from).await.map_err(Status::failed_precondition)?;
         Ok(Response::new(v1::TakeSeatResponse {}))
+    }
+
+    async fn prepare_split(&self, request: Request<v1::PrepareSplitRequest>) -> Result<Response<v1::PrepareSplitResponse>, Status> {
+        let partitions =
+            u16::try_from(request.into_inner().partitions).map_err(|_| Status::invalid_argument("there are 16384 partitions at most"))?;
+        let Progress { partitions, stores, prepared, keys, done } =
+            self.router.prepare_split(partitions).await.map_err(Status::failed_precondition)?;
+        Ok(Response::new(v1::PrepareSplitResponse { partitions: partitions.into(), stores, prepared, keys, done }))
     }
 
     async fn list_seats(&self, _: Request<v1::ListSeatsRequest>) -> Result<Response<v1::ListSeatsResponse>, Status> {

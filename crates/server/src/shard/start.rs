@@ -222,6 +222,7 @@ pub(super) fn open_server(shared: &Shared, id: KeyspaceId, server: ServerId, giv
         let there = shared.config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str());
         cold::claim(folder, keyspace.cold, there)?;
         disk.engines = shared.cold.engines(keyspace.cold);
+        disk.preparation = Some(shared.preparing.of(folder));
     }
     let began_us = shared.clocks.monotonic_us();
     let _telling = folder.as_ref().map(|_| Telling::new(format!("keyspace {}, partition server {server}", keyspace.name)));

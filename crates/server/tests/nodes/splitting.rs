@@ -384,3 +384,90 @@ async fn a_node_that_missed_the_end_of_a_move_between_others_is_split_and_one_of
     }
     cluster.stop_all().await;
 }
+
+/// Asks node `node` until its split into `partitions` is prepared. Returns how many keys were copied for it.
+async fn prepared(cluster: &Cluster, node: usize, partitions: u16) -> u64 {
+    loop {
+        let progress = cluster.node(node).router().prepare_split(partitions).await.unwrap();
+        if progress.done {
+            assert_eq!((progress.partitions, progress.prepared), (partitions, progress.stores));
+            return progress.keys;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+fn waiting(folder: &Path, node: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder.join(node).join("causal/.parts")) else { return Vec::new() };
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// What is copied while a node serves is what it has then; what clients do afterwards comes with the start, after a kill too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_is_prepared_while_a_node_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("causal", "causal"), keyspace("session", "session")];
+    let plan = Plan { data_centers: vec!["a"], partitions: 1, owners: vec![vec![0]], one_way_ms: 0.0, change };
+    let mut cluster = plan.start(Some(folder.path())).await;
+    let names = ["causal", "session"];
+    for name in names {
+        let mut client = select(&cluster, 0, name).await;
+        for key in 0..KEYS {
+            assert_eq!(client.ask(&format!("SET key:{key} {key}")).await, Reply::ok());
+        }
+    }
+    // What the engine has is what was checkpointed: a start that was clean, or not.
+    cluster.stop(0).await;
+    cluster.start(0).await;
+    let router = cluster.node(0).router();
+    for (partitions, why) in [(3, None), (0, Some("is no multiple of")), (200, Some("64 are the most"))] {
+        match why {
+            Some(why) => assert!(router.prepare_split(partitions).await.unwrap_err().contains(why), "{partitions}"),
+            None => drop(prepared(&cluster, 0, partitions).await),
+        }
+    }
+    assert_eq!(waiting(folder.path(), "a0"), ["changed-p0.keys", "new-p0", "new-p1", "new-p2", "of"]);
+    // Asked again, it is done; for another number it is made anew, and for the one that there is it is thrown away.
+    prepared(&cluster, 0, 3).await;
+    prepared(&cluster, 0, 2).await;
+    assert_eq!(waiting(folder.path(), "a0"), ["changed-p0.keys", "new-p0", "new-p1", "of"]);
+    cluster.node(0).router().prepare_split(1).await.unwrap();
+    assert_eq!(waiting(folder.path(), "a0"), [""; 0]);
+    prepared(&cluster, 0, 4).await;
+    let expected = |key: usize| match key {
+        0..50 => Reply::bulk(&format!("again{key}")),
+        50..60 => Reply::Null,
+        _ => Reply::bulk(&key.to_string()),
+    };
+    for name in names {
+        let mut client = select(&cluster, 0, name).await;
+        for key in 0..50 {
+            assert_eq!(client.ask(&format!("SET key:{key} again{key}")).await, Reply::ok());
+        }
+        for key in 50..60 {
+            assert_eq!(client.ask(&format!("DEL key:{key}")).await, Reply::Integer(1));
+        }
+        assert_eq!(client.ask("SET new 1").await, Reply::ok());
+    }
+    cluster.stop(0).await;
+    cluster.configs[0].partitions = 4;
+    cluster.configs[0].first_partitions = Some(1);
+    cluster.start(0).await;
+    for name in names {
+        let mut client = select(&cluster, 0, name).await;
+        for key in 0..KEYS {
+            assert_eq!(client.ask(&format!("GET key:{key}")).await, expected(key), "{name} {key}");
+        }
+        assert_eq!(client.ask("GET new").await, Reply::bulk("1"));
+        assert_eq!(client.ask("DBSIZE").await, Reply::Integer(KEYS as i64 - 10 + 1));
+    }
+    assert_eq!(stores(folder.path(), "a0"), ["p0", "p1", "p2", "p3"]);
+    // A start with as many partitions as before lets go of what was prepared.
+    prepared(&cluster, 0, 8).await;
+    assert!(!waiting(folder.path(), "a0").is_empty());
+    cluster.stop(0).await;
+    cluster.start(0).await;
+    assert_eq!(waiting(folder.path(), "a0"), [""; 0]);
+}

@@ -5,8 +5,11 @@
 
 use super::embedded::Embedded;
 use super::format::FORMAT_VERSION;
+use super::later::Later;
 use super::log::Failure;
+use super::notes::Preparation;
 use super::options::{DiskOptions, IoOperation, OpenError};
+
 use crate::chains::Chains;
 use crate::engine::Engine;
 use crate::index::Place;
@@ -18,8 +21,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -105,30 +108,11 @@ pub(super) enum Done {
     Segment,
 }
 
-/// The engine for jobs that run some time: one that is still to run when the store is closed does not keep the engine open.
-#[derive(Clone)]
-pub(super) struct Later(Arc<Mutex<Option<Arc<dyn Engine>>>>);
-
-impl Later {
-    /// The engine, open as long as this lives. Errors: the store was closed.
-    pub(super) fn engine(&self) -> io::Result<Arc<dyn Engine>> {
-        self.lock().clone().ok_or_else(|| io::Error::other("the store was closed"))
-    }
-
-    /// Nobody gets it any more.
-    fn close(&self) {
-        *self.lock() = None;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn Engine>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The engine, open, and the thread that writes to it. When it is dropped, an engine in the store's own directory is closed, and its files change no more.
 pub(super) struct Cold {
     engine: Arc<dyn Engine>,
     later: Later,
+    preparation: Preparation,
     /// The engine is in the store's own directory.
     is_here: bool,
     work: Option<SyncSender<Work>>,
@@ -283,7 +267,8 @@ impl Cold {
         })?;
         let (work, receiver) = sync_channel(WAITING_BATCHES);
         let (sender, done) = channel();
-        let writer = Writer { engine: engine.clone(), options: options.clone(), failure };
+        let preparation = options.preparation.clone().unwrap_or_default();
+        let writer = Writer { engine: engine.clone(), options: options.clone(), preparation: preparation.clone(), failure };
         let thread = std::thread::Builder::new()
             .name("rheostat-checkpoint".to_owned())
             .spawn(move || {
@@ -296,8 +281,14 @@ impl Cold {
                 }
             })
             .map_err(OpenError::io("start the checkpoint thread of", directory))?;
-        let (later, is_here) = (Later(Arc::new(Mutex::new(Some(engine.clone())))), options.engines.is_none());
-        Ok((Cold { engine, later, is_here, work: Some(work), done, thread: Some(thread), changes: Cell::new(0) }, store, checkpoint, keys))
+        let (later, is_here) = (Later::new(engine.clone()), options.engines.is_none());
+        preparation.opened(later.clone(), store);
+        Ok((
+            Cold { engine, later, preparation, is_here, work: Some(work), done, thread: Some(thread), changes: Cell::new(0) },
+            store,
+            checkpoint,
+            keys,
+        ))
     }
 
     /// The chain of `key`, least version first.
@@ -354,6 +345,11 @@ impl Cold {
         self.engine.clone()
     }
 
+    /// Splits that are prepared.
+    pub(super) fn preparation(&self) -> &Preparation {
+        &self.preparation
+    }
+
     /// The same for a job that is run later, or never.
     pub(super) fn later(&self) -> Later {
         self.later.clone()
@@ -399,6 +395,7 @@ impl Drop for Cold {
             let _ = thread.join();
         }
         self.later.close();
+        self.preparation.closed();
         // Whoever opens the store next, or copies its files, finds the engine closed: until then one that is here may merge its tables. Of one that is elsewhere, reads may wait long for an answer.
         let mut waited = Duration::ZERO;
         while Arc::strong_count(&self.engine) > 1 && (self.is_here || waited < LAST_READS) {
@@ -412,6 +409,7 @@ impl Drop for Cold {
 struct Writer {
     engine: Arc<dyn Engine>,
     options: DiskOptions,
+    preparation: Preparation,
     failure: Failure,
 }
 
@@ -425,13 +423,17 @@ impl Writer {
                 Ok(Done::Segment)
             }
             Work::Chains(work) => {
-                let changes = work.chains.into_iter().map(|(key, chain)| (engine_key(&key), chain)).collect();
+                let changes: Vec<_> = work.chains.into_iter().map(|(key, chain)| (engine_key(&key), chain)).collect();
+                let mut noting = self.preparation.noting();
+                noting.keys(changes.iter().map(|(key, _)| key.as_slice()));
                 self.engine.write(changes, work.keys)?;
                 Ok(Done::Chains(work.numbers))
             }
             Work::Checkpoint(checkpoint) => {
                 // The chains must be on disk before something says that the log is not needed for them.
+                let mut noting = self.preparation.noting();
                 self.engine.sync()?;
+                noting.checkpoint(checkpoint.position);
                 self.engine.keep(CHECKPOINT, &checkpoint.to_bytes())?;
                 Ok(Done::Checkpoint(checkpoint))
             }

@@ -4,7 +4,7 @@
 //! - `cold`, `embedded`: the engine with the chains of the last checkpoint, and the thread that writes it; the engine beside the log.
 //! - `replay`: what a start makes of the log's records.
 //! - `reads`: reading from the engine what somebody asks for, without stopping who does not.
-//! - `split`: making several stores of one.
+//! - `split`, `preparation`, `notes`: making several stores of one, and most of that while it serves.
 //! - `checkpoint`: which chains go to the engine when, and when a part of the log may go.
 //!
 //! What must hold for log and chains to agree after any crash: (1) a chain goes to the engine only when every record that it
@@ -17,18 +17,23 @@ mod checkpoint;
 mod cold;
 mod embedded;
 mod format;
+mod later;
 mod lock;
 mod log;
 mod making;
 mod mark;
+mod notes;
 mod options;
+mod preparation;
 mod read;
 mod reads;
 mod recovery;
 mod replay;
 mod split;
 
+pub use notes::{Preparation, Prepared};
 pub use options::{DiskOptions, IoHook, IoOperation, OpenError};
+
 pub use split::{Part, store_bytes};
 
 use crate::chains::{Chains, Held, forgotten};

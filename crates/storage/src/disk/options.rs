@@ -1,6 +1,7 @@
 //! Settings of a store on disk, and why one could not be opened.
 
 use super::format::FORMAT_VERSION;
+use super::notes::Preparation;
 use crate::engine::Engines;
 use std::fmt;
 use std::io;
@@ -52,6 +53,8 @@ pub struct DiskOptions {
     pub engines: Option<Arc<dyn Engines>>,
     /// While this is true, the disk is short of space: no checkpoint begins.
     pub short_of_space: Option<Arc<AtomicBool>>,
+    /// For splits that are prepared while the store is open.
+    pub preparation: Option<Preparation>,
     /// For tests: makes the disk fail.
     pub io_hook: Option<IoHook>,
 }
@@ -71,6 +74,7 @@ impl Default for DiskOptions {
             engine_memtable_bytes: 16 << 20,
             engines: None,
             short_of_space: None,
+            preparation: None,
             io_hook: None,
         }
     }

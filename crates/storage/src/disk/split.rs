@@ -4,18 +4,26 @@ use super::DiskStore;
 use super::cold::{CHECKPOINT, Checkpoint, PAGE_BYTES, decode_key};
 use super::format::Kind;
 use super::log::sync_directory;
+use super::notes::Prepared;
 use super::options::{DiskOptions, OpenError};
+use crate::engine::{Engine, Entries};
 use rheostat_clock::Timestamp;
 use rheostat_core::slots::belongs;
 use rheostat_core::store::Store;
 use rheostat_core::version::Update;
 use rheostat_core::wire::{Wire, WireError};
+use std::borrow::BorrowMut;
+use std::collections::HashSet;
 use std::io;
 use std::ops::{Bound, RangeInclusive};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Chains that are copied at once.
 const CHAINS_AT_ONCE: usize = 1024;
+
+/// Keys that are copied again at once, of which values may be large.
+const KEYS_AGAIN: usize = 64;
 
 /// Bytes of own updates that are copied at once, about.
 const UPDATES_AT_ONCE: usize = 1 << 20;
@@ -29,17 +37,128 @@ pub struct Part {
     pub slots: RangeInclusive<u16>,
 }
 
+impl Part {
+    /// Takes away what was prepared, which is of no use; other files in its folder stay.
+    fn clear(&self) -> io::Result<()> {
+        for folder in ["engine", "log"].map(|name| self.folder.join(name)) {
+            match std::fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        match std::fs::remove_file(self.folder.join(super::MARK)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens the store of a part: one that has chains already if it `is_prepared`, else one that is made here.
+pub(super) fn open_part<M: Wire + Clone + Send + 'static>(part: &Part, options: &DiskOptions, is_prepared: bool) -> Result<DiskStore<M>, OpenError> {
+    if !is_prepared && super::store_number(&part.folder)?.is_some() {
+        return Err(OpenError::Foreign { path: part.folder.clone(), what: "has a store already".to_owned() });
+    }
+    let (store, _) = DiskStore::open(&part.folder, DiskOptions { preparation: None, ..options.clone() })?;
+    Ok(store)
+}
+
+/// The engine of a part, into which its chains are copied.
+pub(super) struct Copied {
+    slots: RangeInclusive<u16>,
+    pub(super) engine: Arc<dyn Engine>,
+    keys: u64,
+}
+
+impl Copied {
+    pub(super) fn new<M>(part: &Part, store: &DiskStore<M>) -> io::Result<Copied> {
+        let engine = store.cold.reader();
+        Ok(Copied { slots: part.slots.clone(), keys: engine.count()?, engine })
+    }
+
+    /// Copies what is its own of `page`, of which it has nothing yet.
+    fn add(&mut self, page: &Entries) -> io::Result<()> {
+        let mut changes = Vec::new();
+        for (key, chain) in page {
+            if belongs(&decode_key(key)?.1, &self.slots) {
+                changes.push((key.clone(), Some(chain.clone())));
+            }
+        }
+        self.keys += changes.len() as u64;
+        self.engine.write(changes, self.keys)
+    }
+
+    /// Copies what is its own of `chains`, in the place of what it has of these keys.
+    fn replace(&mut self, chains: &[(Vec<u8>, Option<Vec<u8>>)]) -> io::Result<()> {
+        let mut mine = Vec::new();
+        for (key, chain) in chains {
+            if belongs(&decode_key(key)?.1, &self.slots) {
+                mine.push((key.clone(), chain.clone()));
+            }
+        }
+        let before = self.engine.get(&mine.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>())?;
+        let mut changes = Vec::new();
+        for ((key, chain), before) in mine.into_iter().zip(before) {
+            match (&chain, &before) {
+                (Some(_), None) => self.keys += 1,
+                (None, Some(_)) => self.keys -= 1,
+                // An engine takes away what is there only.
+                (None, None) => continue,
+                (Some(_), Some(_)) => {}
+            }
+            changes.push((key, chain));
+        }
+        self.engine.write(changes, self.keys)
+    }
+}
+
+/// Copies all chains; `engine` is asked for before each page. Returns how many there were, of which `told` hears.
+pub(super) fn copy_all(
+    engine: impl Fn() -> io::Result<Arc<dyn Engine>>,
+    into: &mut [impl BorrowMut<Copied>],
+    mut told: impl FnMut(u64),
+) -> io::Result<u64> {
+    let (mut from, mut copied) = (Bound::Unbounded, 0);
+    loop {
+        let page = engine()?.walk(from.as_ref().map(Vec::as_slice), CHAINS_AT_ONCE, PAGE_BYTES)?;
+        let Some((last, _)) = page.last() else { return Ok(copied) };
+        from = Bound::Excluded(last.clone());
+        copied += page.len() as u64;
+        into.iter_mut().try_for_each(|part| part.borrow_mut().add(&page))?;
+        told(copied);
+    }
+}
+
+/// Copies the chains of `keys` again, or takes them away where they are gone.
+fn copy_again(engine: &dyn Engine, keys: HashSet<Vec<u8>>, into: &mut [impl BorrowMut<Copied>], mut told: impl FnMut(u64)) -> io::Result<()> {
+    let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+    let (mut chains, mut bytes, mut copied) = (Vec::new(), 0, 0);
+    let mut pages = keys.chunks(KEYS_AGAIN).peekable();
+    while let Some(some) = pages.next() {
+        let found = engine.get(some)?;
+        bytes += found.iter().flatten().map(Vec::len).sum::<usize>();
+        chains.extend(some.iter().cloned().zip(found));
+        if chains.len() >= CHAINS_AT_ONCE || bytes >= PAGE_BYTES || pages.peek().is_none() {
+            into.iter_mut().try_for_each(|part| part.borrow_mut().replace(&chains))?;
+            copied += chains.len() as u64;
+            told(copied);
+            (bytes, chains) = (0, Vec::new());
+        }
+    }
+    Ok(())
+}
+
 /// A part that is being written.
 struct Half<M> {
-    slots: RangeInclusive<u16>,
+    /// Before the store, which is closed when nobody has its engine any more.
+    copied: Copied,
     store: DiskStore<M>,
-    keys: u64,
     /// The last own update in its log.
     newest_own: Timestamp,
 }
 
 impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// Makes `parts` of this store, which stays as it is but for a checkpoint. When this returns, all of it is on disk. Returns how many keys each part has; `told` hears of how many have been copied so far.
+    /// What was `prepared` of the parts spares it what has not changed since; if it is not known what has, they are made anew.
     ///
     /// What is of the server as a whole ([`rheostat_core::reserved::OF_THE_SERVER`], the protocol's state, how far each data center's updates have come) goes to every part; so each goes on as the
     /// store would after a restart, with a part of its keys. Of the `entries` of its protocol's own log, as the store was opened with them, each part has what `within` makes of them for its slots.
@@ -52,21 +171,42 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         options: &DiskOptions,
         entries: &[(u64, Vec<u8>)],
         within: impl Fn(&[u8], &RangeInclusive<u16>) -> Result<Vec<u8>, WireError>,
-        mut told: impl FnMut(u64),
+        prepared: Option<Prepared>,
+        told: impl FnMut(u64),
     ) -> Result<Vec<u64>, OpenError> {
         let from = self.log.directory.clone();
         let failed = || OpenError::io("split the store of", &from);
+        let was_prepared = prepared.is_some();
+        let changed = prepared.and_then(|prepared| prepared.of(self.log.store, self.checkpoint.position));
+        self.cold.preparation().note_in_memory();
         self.checkpoint().map_err(failed())?;
-        let mut halves = parts.iter().map(|part| Half::begin(part, self.released, options)).collect::<Result<Vec<_>, _>>()?;
+        let written = self.cold.preparation().noted_in_memory();
+        if was_prepared && changed.is_none() {
+            parts.iter().try_for_each(Part::clear).map_err(failed())?;
+        }
+        let mut halves = Vec::new();
+        for part in parts {
+            let store = open_part(part, options, changed.is_some())?;
+            halves.push(Half { copied: Copied::new(part, &store).map_err(failed())?, store, newest_own: self.released });
+        }
         self.copy_own(&mut halves).map_err(failed())?;
         for half in &mut halves {
             half.take_entries(entries, &within).map_err(failed())?;
         }
-        self.copy_chains(&mut halves, &mut told).map_err(failed())?;
+        let mut copies: Vec<&mut Copied> = halves.iter_mut().map(|half| &mut half.copied).collect();
+        let engine = self.cold.reader();
+        match changed {
+            None => copy_all(|| Ok(engine.clone()), &mut copies, told).map(drop),
+            Some(mut keys) => {
+                keys.extend(written);
+                copy_again(&*engine, keys, &mut copies, told)
+            }
+        }
+        .map_err(failed())?;
         for half in &mut halves {
             half.end(self).map_err(failed())?;
         }
-        let keys = halves.iter().map(|half| half.keys).collect();
+        let keys = halves.iter().map(|half| half.copied.keys).collect();
         drop(halves);
         for part in parts {
             sync_directory(&part.folder).map_err(failed())?;
@@ -82,46 +222,15 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
             let Some(last) = updates.last() else { return Ok(()) };
             after = last.id.written;
             for half in &mut *halves {
-                let own: Vec<Update<M>> = updates.iter().filter_map(|update| update.within(&half.slots)).collect();
+                let own: Vec<Update<M>> = updates.iter().filter_map(|update| update.within(&half.copied.slots)).collect();
                 own.iter().try_for_each(|update| half.append_own(update))?;
                 half.store.flush()?;
             }
         }
     }
-
-    fn copy_chains(&self, halves: &mut [Half<M>], told: &mut impl FnMut(u64)) -> io::Result<()> {
-        let engine = self.cold.reader();
-        let (mut from, mut copied) = (Bound::Unbounded, 0);
-        loop {
-            let page = engine.walk(from.as_ref().map(Vec::as_slice), CHAINS_AT_ONCE, PAGE_BYTES)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            from = Bound::Excluded(last.clone());
-            copied += page.len() as u64;
-            let mut changes: Vec<Vec<_>> = halves.iter().map(|_| Vec::new()).collect();
-            for (key, chain) in page {
-                let (_, name) = decode_key(&key)?;
-                for (_, changes) in halves.iter().zip(&mut changes).filter(|(half, _)| belongs(&name, &half.slots)) {
-                    changes.push((key.clone(), Some(chain.clone())));
-                }
-            }
-            for (half, changes) in halves.iter_mut().zip(changes) {
-                half.keys += changes.len() as u64;
-                half.store.cold.reader().write(changes, half.keys)?;
-            }
-            told(copied);
-        }
-    }
 }
 
 impl<M: Wire + Clone + Send + 'static> Half<M> {
-    fn begin(part: &Part, released: Timestamp, options: &DiskOptions) -> Result<Half<M>, OpenError> {
-        if super::store_number(&part.folder)?.is_some() {
-            return Err(OpenError::Foreign { path: part.folder.clone(), what: "has a store already".to_owned() });
-        }
-        let (store, _) = DiskStore::open(&part.folder, options.clone())?;
-        Ok(Half { slots: part.slots.clone(), store, keys: 0, newest_own: released })
-    }
-
     /// Appends an own update to the log only: the chains have of it what is still there.
     fn append_own(&mut self, update: &Update<M>) -> io::Result<()> {
         let start = self.store.log.append(Kind::Own, |out| update.encode(out))?;
@@ -137,7 +246,7 @@ impl<M: Wire + Clone + Send + 'static> Half<M> {
         within: impl Fn(&[u8], &RangeInclusive<u16>) -> Result<Vec<u8>, WireError>,
     ) -> io::Result<()> {
         for (index, entry) in entries {
-            let entry = within(entry, &self.slots)
+            let entry = within(entry, &self.copied.slots)
                 .map_err(|error| io::Error::other(format!("entry {index} of its protocol's log cannot be read: {error}")))?;
             self.store.append_entry(*index, &entry)?;
         }
@@ -147,8 +256,7 @@ impl<M: Wire + Clone + Send + 'static> Half<M> {
     /// Everything of it is there: what says so comes last.
     fn end(&mut self, of: &DiskStore<M>) -> io::Result<()> {
         self.store.flush()?;
-        // Held for no longer: a store that is closed waits for whoever reads from its engine.
-        let engine = self.store.cold.reader();
+        let engine = &self.copied.engine;
         engine.sync()?;
         let checkpoint = Checkpoint {
             position: self.store.log.end(),

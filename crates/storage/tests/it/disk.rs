@@ -24,6 +24,7 @@ fn tiny() -> DiskOptions {
         engine_memtable_bytes: 1 << 20,
         engines: None,
         short_of_space: None,
+        preparation: None,
         io_hook: None,
     }
 }

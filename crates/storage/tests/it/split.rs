@@ -8,7 +8,7 @@ use rheostat_core::version::{Key, Update};
 use rheostat_core::wire::WireError;
 use rheostat_core::{DcId, ids::PartitionId};
 use rheostat_storage::conformance::{Meta, TestCut, append, delete, flush, id, put};
-use rheostat_storage::{DiskOptions, DiskStore, MemoryStore, OpenError, Part, store_bytes};
+use rheostat_storage::{DiskOptions, DiskStore, MemoryStore, OpenError, Part, Preparation, Prepared, store_bytes};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -125,7 +125,7 @@ fn a_store_on_disk_is_split() {
     drop(store);
     let (mut store, before) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
     let mut told = 0;
-    let keys = store.split(&parts(folder.path()), &tiny(), &before.entries, within, |keys| told = keys).unwrap();
+    let keys = store.split(&parts(folder.path()), &tiny(), &before.entries, within, None, |keys| told = keys).unwrap();
     assert_eq!(keys.iter().sum::<u64>(), store.stats().keys + u64::from(PARTS) - 1, "the server's own is in each");
     assert_eq!(told, store.stats().keys);
     assert!(store_bytes(&folder.path().join("part0")).unwrap() > 1000);
@@ -134,7 +134,7 @@ fn a_store_on_disk_is_split() {
         assert_eq!((found.replayed, &found.notes), (0, &Vec::new()));
         assert_eq!(half.stats().keys, keys[number]);
         check(number as u16, &mut half, &found, &mut store, &before);
-        let error = half.split(&parts(folder.path()), &tiny(), &[], within, |_| {}).unwrap_err();
+        let error = half.split(&parts(folder.path()), &tiny(), &[], within, None, |_| {}).unwrap_err();
         assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
         drop(half);
         // And is found so.
@@ -149,7 +149,7 @@ fn an_entry_that_cannot_be_read_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let (mut store, _) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
     let unreadable = |_: &[u8], _: &RangeInclusive<u16>| Err(WireError::Invalid("an entry"));
-    let error = store.split(&parts(folder.path()), &tiny(), &[(7, b"entry".to_vec())], unreadable, |_| {}).unwrap_err().to_string();
+    let error = store.split(&parts(folder.path()), &tiny(), &[(7, b"entry".to_vec())], unreadable, None, |_| {}).unwrap_err().to_string();
     assert!(error.contains("entry 7 of its protocol's log"), "{error}");
 }
 
@@ -168,4 +168,182 @@ fn a_simulated_disk_is_split_likewise() {
             check(part, &mut half, &found, &mut whole, &before);
         }
     }
+}
+
+/// A store whose split is prepared while it goes on, in folders of its own.
+struct Whole {
+    folder: tempfile::TempDir,
+    preparation: Preparation,
+    store: DiskStore<Meta>,
+}
+
+impl Whole {
+    fn new() -> Whole {
+        let (folder, preparation) = (tempfile::tempdir().unwrap(), Preparation::default());
+        let options = DiskOptions { preparation: Some(preparation.clone()), ..tiny() };
+        let (store, _) = DiskStore::open(&folder.path().join("whole"), options).unwrap();
+        Whole { folder, preparation, store }
+    }
+
+    fn notes(&self) -> std::path::PathBuf {
+        self.folder.path().join("changed.keys")
+    }
+
+    fn prepare(&self, told: impl FnMut(u64)) -> Result<u64, OpenError> {
+        self.preparation.prepare(&self.notes(), &parts(self.folder.path()), &tiny(), told)
+    }
+
+    /// Closes it, splits it from its files, and holds the parts to what they must be. Returns how many keys were copied then, and how many keys it has.
+    fn split(self) -> (u64, u64) {
+        let Whole { folder, store, .. } = self;
+        drop(store);
+        let (mut store, before) = DiskStore::<Meta>::open(&folder.path().join("whole"), tiny()).unwrap();
+        let prepared = Prepared::take(&folder.path().join("changed.keys")).unwrap();
+        assert!(!folder.path().join("changed.keys").exists());
+        let mut told = 0;
+        let keys = store.split(&parts(folder.path()), &tiny(), &before.entries, within, prepared, |keys| told = keys).unwrap();
+        for (number, part) in parts(folder.path()).iter().enumerate() {
+            let (mut half, found) = DiskStore::<Meta>::open(&part.folder, tiny()).unwrap();
+            assert_eq!((found.replayed, &found.notes), (0, &Vec::new()));
+            assert_eq!(half.stats().keys, keys[number], "part {number}");
+            check(number as u16, &mut half, &found, &mut store, &before);
+        }
+        (told, store.stats().keys)
+    }
+}
+
+fn half_of_fill<S: Store<Meta>>(store: &mut S) {
+    for (at, name) in names().iter().enumerate() {
+        append(store, &put(id(1 + at as u64, 2), &[name]), false);
+    }
+    flush(store);
+}
+
+/// Some keys are changed, one is deleted, collected and gone, and one is new.
+fn change<S: Store<Meta>>(store: &mut S) {
+    for (at, name) in names()[40..50].iter().enumerate() {
+        append(store, &put(id(1000 + at as u64, 1), &[name]), false);
+    }
+    append(store, &delete(id(1100, 1), &names()[60]), false);
+    store.collect(names()[60].as_bytes(), &TestCut::upto(2000));
+    assert!(store.chain(names()[60].as_bytes()).is_empty(), "it is gone");
+    append(store, &put(id(1101, 1), &["of none of the names"]), false);
+    flush(store);
+}
+
+#[test]
+fn what_is_prepared_spares_a_split_what_has_not_changed() {
+    for checkpoints in [[false, false], [true, false], [false, true], [true, true]] {
+        let mut whole = Whole::new();
+        fill(&mut whole.store);
+        if checkpoints[0] {
+            whole.store.checkpoint().unwrap();
+        }
+        whole.prepare(|_| {}).unwrap();
+        change(&mut whole.store);
+        if checkpoints[1] {
+            whole.store.checkpoint().unwrap();
+        }
+        let (copied, keys) = whole.split();
+        assert!(keys > 180, "{keys}");
+        // Without a checkpoint before, the engine has next to nothing to prepare with.
+        assert!(!checkpoints[0] || (11..60).contains(&copied), "{copied} keys of {keys} were copied again, {checkpoints:?}");
+    }
+}
+
+/// What is written while chains are copied, checkpoints among it, is not lost, wherever the copying is.
+#[test]
+fn a_store_goes_on_while_its_split_is_prepared() {
+    let mut whole = Whole::new();
+    half_of_fill(&mut whole.store);
+    whole.store.checkpoint().unwrap();
+    let (folder, preparation) = (whole.folder.path().to_owned(), whole.preparation.clone());
+    let (reached, waits) = std::sync::mpsc::sync_channel(0);
+    let (go_on, goes) = std::sync::mpsc::channel();
+    let copying = std::thread::spawn(move || {
+        let told = |_| {
+            reached.send(()).unwrap();
+            goes.recv().unwrap();
+        };
+        preparation.prepare(&folder.join("changed.keys"), &parts(&folder), &tiny(), told)
+    });
+    // All that there was is copied; it is not the end.
+    waits.recv().unwrap();
+    fill(&mut whole.store);
+    whole.store.checkpoint().unwrap();
+    assert!(!whole.notes().exists());
+    go_on.send(()).unwrap();
+    copying.join().unwrap().unwrap();
+    change(&mut whole.store);
+    whole.split();
+}
+
+/// Notes that do not know of the store's last checkpoint lack what it has.
+#[test]
+fn what_was_prepared_is_made_anew_if_not_all_is_known() {
+    type Spoil = fn(&mut Whole);
+    let spoiled: [(&str, Spoil); 4] = [
+        ("noted no more", |whole| {
+            whole.preparation.forget();
+            change(&mut whole.store);
+            whole.store.checkpoint().unwrap();
+        }),
+        ("a torn end", |whole| {
+            change(&mut whole.store);
+            whole.store.checkpoint().unwrap();
+            let bytes = std::fs::read(whole.notes()).unwrap();
+            std::fs::write(whole.notes(), &bytes[..bytes.len() - 1]).unwrap();
+        }),
+        ("a damaged middle", |whole| {
+            change(&mut whole.store);
+            whole.store.checkpoint().unwrap();
+            let mut bytes = std::fs::read(whole.notes()).unwrap();
+            bytes[60] ^= 1;
+            std::fs::write(whole.notes(), bytes).unwrap();
+        }),
+        ("another store's", |whole| {
+            let mut bytes = std::fs::read(whole.notes()).unwrap();
+            bytes[8] ^= 1;
+            std::fs::write(whole.notes(), bytes).unwrap();
+        }),
+    ];
+    for (what, spoil) in spoiled {
+        let mut whole = Whole::new();
+        fill(&mut whole.store);
+        whole.store.checkpoint().unwrap();
+        whole.prepare(|_| {}).unwrap();
+        spoil(&mut whole);
+        let (copied, keys) = whole.split();
+        assert_eq!(copied, keys, "{what}");
+    }
+    // A torn end that no checkpoint has come after is of keys that the log has, too.
+    let mut whole = Whole::new();
+    fill(&mut whole.store);
+    whole.store.checkpoint().unwrap();
+    whole.prepare(|_| {}).unwrap();
+    change(&mut whole.store);
+    let torn = [std::fs::read(whole.notes()).unwrap(), vec![90, 0, 0, 0, 1]].concat();
+    std::fs::write(whole.notes(), torn).unwrap();
+    assert!(whole.split().0 < 60);
+}
+
+#[test]
+fn a_preparation_ends_with_its_store_and_with_too_much_to_note() {
+    let whole = Whole::new();
+    let (preparation, folder) = (whole.preparation.clone(), whole.folder.path().to_owned());
+    drop(whole.store);
+    let error = preparation.prepare(&folder.join("changed.keys"), &parts(&folder), &tiny(), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("the store is not open"), "{error}");
+    let mut whole = Whole::new();
+    fill(&mut whole.store);
+    whole.prepare(|_| {}).unwrap();
+    assert!(whole.preparation.is_noting());
+    let long = "k".repeat(60_000);
+    for at in 0..300u64 {
+        append(&mut whole.store, &put(id(3000 + at, 1), &[&format!("{long}{at}")]), false);
+    }
+    whole.store.checkpoint().unwrap();
+    assert_eq!(whole.preparation.given_up().as_deref(), Some("too much has been written since"));
+    let (copied, keys) = whole.split();
+    assert_eq!(copied, keys);
 }
