@@ -299,7 +299,7 @@ PY
     if has python3 && python3 -c 'import yaml' 2> /dev/null; then try "helm: every pod has a configuration that its node takes, $name" configured; else skip "helm: the configurations, $name" "there is no python3 with yaml"; fi
   done
   refused() { ! "$helm" template shop "$chart" --kube-version 1.30.0 -f "$chart/ci/two-kubernetes.yaml" --set "$1" > /dev/null 2>&1; }
-  for wrong in 'here={nowhere}' security.password= 'dataCenters[0].nodes=0' 'dataCenters[0].nodes=3' nonsense=1; do try "helm: $wrong is refused" refused "$wrong"; done
+  for wrong in 'here={nowhere}' security.password= 'dataCenters[0].nodes=0' 'dataCenters[0].nodes=3' partitions=1 nonsense=1; do try "helm: $wrong is refused" refused "$wrong"; done
 else
   skip "Helm chart" "there is no helm"
 fi

@@ -2,9 +2,35 @@ package rheostat
 
 import (
 	"fmt"
+	"reflect"
 	"sort"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
+
+// copied gives commands that are the same, and take replies of their own.
+func copied(cmds []redis.Cmder) []redis.Cmder {
+	made := make([]redis.Cmder, len(cmds))
+	for i, cmd := range cmds {
+		made[i] = cmd
+		if from := reflect.ValueOf(cmd); from.Kind() == reflect.Pointer {
+			to := reflect.New(from.Type().Elem())
+			to.Elem().Set(from.Elem())
+			made[i] = to.Interface().(redis.Cmder)
+		}
+	}
+	return made
+}
+
+// takeReplies gives commands what those that were copied from them have.
+func takeReplies(cmds, copies []redis.Cmder) {
+	for i, cmd := range cmds {
+		if to := reflect.ValueOf(cmd); to.Kind() == reflect.Pointer && cmd != copies[i] {
+			to.Elem().Set(reflect.ValueOf(copies[i]).Elem())
+		}
+	}
+}
 
 func text(reply any) string {
 	switch reply := reply.(type) {

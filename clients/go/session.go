@@ -482,6 +482,11 @@ func givenUp(ctx context.Context, may bool) *Error {
 func (s *Session) attempt(ctx context.Context, at int, cmds []redis.Cmder, writes, transaction bool) (sent bool, quality Quality, err error) {
 	region := s.client.regions[at]
 	before, after := s.around(ctx, region)
+	theirs := cmds
+	if ctx.Done() != nil {
+		// Those of who is given up stay as they are, whatever is answered yet.
+		cmds = copied(cmds)
+	}
 	type outcome struct {
 		sent    bool
 		quality Quality
@@ -489,7 +494,7 @@ func (s *Session) attempt(ctx context.Context, at int, cmds []redis.Cmder, write
 		err     error
 	}
 	work := func() (made outcome) {
-		conn := region.conn(waits(cmds))
+		conn := region.conn(waits(cmds) + s.Dial().bound(len(cmds)))
 		defer func() { _ = conn.Close() }()
 		ready := func() error {
 			var wrong error
@@ -563,6 +568,7 @@ func (s *Session) attempt(ctx context.Context, at int, cmds []redis.Cmder, write
 	}
 	select {
 	case made := <-done:
+		takeReplies(theirs, cmds)
 		if made.err == nil {
 			region.avoid(time.Time{})
 			s.state.mutex.Lock()

@@ -309,6 +309,20 @@ func Test_middleware_refuses_a_foreign_token(t *testing.T) {
 	holds(t, answer.StatusCode == http.StatusOK && len(body) == 0 && answer.Header.Get(SessionHeader) != "", answer.Header)
 }
 
+func Test_middleware_hands_connections_over(t *testing.T) {
+	carry := Middleware(connectTo(t, "us-east"), keyspace)
+	server := httptest.NewServer(carry(http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
+		if connection, _, err := writer.(http.Hijacker).Hijack(); err == nil {
+			_, _ = io.WriteString(connection, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\ntaken")
+			_ = connection.Close()
+		}
+	})))
+	defer server.Close()
+	answer := must(http.Get(server.URL))
+	defer func() { _ = answer.Body.Close() }()
+	holds(t, string(must(io.ReadAll(answer.Body))) == "taken")
+}
+
 func Test_level_per_call(t *testing.T) {
 	session, k := connectTo(t, "us-east").Session(keyspace), key("level")
 	must(session.Put(ctx, k, "x", 0))
@@ -357,6 +371,13 @@ func Test_bounds_of_one_call(t *testing.T) {
 	_, err := session.WithDial(Dial{Fresh: time.Millisecond, Within: 100 * time.Millisecond}).Get(ctx, k)
 	is(t, err, ErrTimeout)
 	holds(t, string(must(session.Get(ctx, k)).Value) == "x")
+	// It may wait for longer than a reply may take.
+	hurried := at("eu")
+	hurried.ReadTimeout = 2 * time.Second
+	session = connect(t, Options{ReadRetries: -1}, hurried, at("us-west")).Session(keyspace)
+	_, err = session.WithDial(Dial{Fresh: time.Millisecond, Within: 3 * time.Second}).Get(ctx, k)
+	is(t, err, ErrTimeout)
+	holds(t, must(session.Put(ctx, key("bounds"), "x", 0)).Origin == "eu")
 }
 
 func Test_quality_of_a_read(t *testing.T) {
@@ -685,6 +706,13 @@ func Test_cancelled_operation_leaves_the_pool_clean(t *testing.T) {
 	_, err := waiting.Get(cancelled, k)
 	is(t, err, context.Canceled)
 	holds(t, string(must(other.Get(ctx, k+"2")).Value) == "mine" && waiting.Token() == east.Token())
+	// A command that was given up is not answered later on: when its connection is free, what was asked there has been.
+	again, cancelAgain := context.WithCancel(ctx)
+	mine := redis.NewStringCmd(again, "GET", k)
+	time.AfterFunc(100*time.Millisecond, cancelAgain)
+	is(t, waiting.WithDial(within(5*time.Second)).Process(again, mine), context.Canceled)
+	must(other.Get(ctx, k+"2"))
+	is(t, mine.Err(), context.Canceled)
 	late, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer stop()
 	_, err = waiting.Get(late, k)

@@ -2,6 +2,7 @@ package rheostat
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,11 @@ type Dial struct {
 	Quorum *[3]int
 	// Groups are the checking groups of reads, in keyspaces of protocol adaptive.
 	Groups []int
+}
+
+// bound is for how long so many commands may wait before they are answered, beside what a reply takes; 32 bits of milliseconds each, as the server has them.
+func (d Dial) bound(count int) time.Duration {
+	return min(max(d.Within, 0), math.MaxUint32*time.Millisecond) * time.Duration(count)
 }
 
 // around is what makes a connection ask for this, and what takes it back.

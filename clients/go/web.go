@@ -1,8 +1,10 @@
 package rheostat
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 )
 
@@ -75,4 +77,10 @@ func (t *teller) Flush() {
 	if flusher, ok := t.ResponseWriter.(http.Flusher); ok {
 		flusher.Flush()
 	}
+}
+
+// Hijack hands the connection over, where that is possible, as for a WebSocket.
+func (t *teller) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	t.tell()
+	return http.NewResponseController(t.ResponseWriter).Hijack()
 }

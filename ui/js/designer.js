@@ -432,10 +432,11 @@ export function designerPage(root, shared) {
     try {
       kept.run = await post('design/run', { text: doc().text, form: kept.form });
       put(said);
-      poll();
     } catch (error) {
       put(said, error.message);
     }
+    // Also where another page's runs: it is shown then, and can be cancelled.
+    poll();
     drawRunner();
   };
   const cancel = async () => {
@@ -448,6 +449,7 @@ export function designerPage(root, shared) {
   };
   const poll = () => {
     endPolling?.();
+    if (ended) return;
     endPolling = repeat(400, async () => {
       try {
         kept.run = await get('design/progress');

@@ -9,6 +9,17 @@ import { oneWay, pairs } from './map.js';
 const MOST_KEYS = 4;
 const MOST_DRAWN = 6;
 
+/** What is remembered of versions: a page may be open for days, beside a key that is written all the time. */
+const MOST_KEPT = 2000;
+
+/** Has `map` hold `value` under `name` as the newest; of too many, those go that were held longest ago. */
+export function hold(map, name, value) {
+  map.delete(name);
+  map.set(name, value);
+  if (map.size > MOST_KEPT) map.delete(map.keys().next().value);
+  return value;
+}
+
 /** The choice of a keyspace, filled as soon as the cluster has told its own. */
 export function keyspaceChoice(shared) {
   const choice = h('select', { name: 'keyspace' });
@@ -52,12 +63,9 @@ class Seen {
     const known = this.places.get(spot);
     const here = state === 'hidden' || state === 'visible' || state === 'older';
     if (!here) return {};
-    if (!known) {
-      // Of what was there at the first look nobody knows when it came.
-      const first = { after: this.last, arrived: this.last === null ? null : at, shown: null, hidden: state === 'hidden' };
-      this.places.set(spot, first);
-      return first;
-    }
+    // Of what was there at the first look nobody knows when it came.
+    if (!known) return hold(this.places, spot, { after: this.last, arrived: this.last === null ? null : at, shown: null, hidden: state === 'hidden' });
+    hold(this.places, spot, known);
     if (known.hidden && state !== 'hidden') Object.assign(known, { hidden: false, shown: at });
     return known;
   }
@@ -70,7 +78,7 @@ function modelOf(answer, seen, values) {
     const label = shown(key.key) || '(empty)';
     const all = new Map();
     for (const place of key.data_centers) for (const version of place.versions ?? []) all.set(nameOf(version), version);
-    for (const place of key.data_centers) for (const [id, value] of Object.entries(place.values ?? {})) values.set(`${index} ${id}`, value);
+    for (const place of key.data_centers) for (const [id, value] of Object.entries(place.values ?? {})) hold(values, `${index} ${id}`, value);
     const newest = [...all.entries()].sort(([, one], [, other]) => isLater(other, one)).slice(0, MOST_DRAWN);
     const versions = newest.map(([id, version]) => {
       const places = {};
@@ -79,6 +87,7 @@ function modelOf(answer, seen, values) {
         places[place.name] = { ...state, ...seen.note(index, id, place.name, state.state, answer.at_ms) };
       }
       const value = values.get(`${index} ${id}`);
+      if (value) hold(values, `${index} ${id}`, value);
       const told = version.length === null ? 'deleted' : value ? shown(value) : bytes(version.length);
       return { id, uid: `${index} ${id}`, t: version.millis, counter: version.counter, millis: version.millis, origin: version.origin, vector: vectorOf(version.dependencies), dependencies: version.dependencies, places, told, text: `${label} = ${told}` };
     });

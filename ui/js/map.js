@@ -138,7 +138,7 @@ function nodeTable(status) {
     if (node.error !== undefined) return [name, node.data_center, chip('grave', 'does not answer'), ['–', 'number'], ['–', 'number'], ['–', 'number'], ['–', 'number'], node.error];
     const serves = Object.values(node.serves);
     const sum = (of) => serves.reduce((total, one) => total + one[of], 0);
-    const state = node.clock_distrusted ? chip('grave', 'clock not believed') : node.disk_full ? chip('grave', 'disk full') : sum('failed') ? chip('grave', `${sum('failed')} failed`) : sum('leaderless') ? chip('grave', `${sum('leaderless')} without leader`) : chip('good', 'serves');
+    const state = node.clock_distrusted ? chip('grave', 'clock not believed') : node.disk_full ? chip('grave', node.disk_error ? 'cannot write' : 'disk full') : sum('failed') ? chip('grave', `${sum('failed')} failed`) : sum('leaderless') ? chip('grave', `${sum('leaderless')} without leader`) : chip('good', 'serves');
     const clocks = Object.values(node.clock_ahead_ms).map(Math.abs);
     return [name, node.data_center, state, [count(sum('servers')), 'number'], [count(sum('leads')), 'number'], [bytes(node.memory_bytes), 'number'], [count(node.waiting), 'number'], `up ${span(node.uptime_ms)}, clock within ${clocks.length ? span(Math.max(1, ...clocks)) : '?'}`];
   });

@@ -52,8 +52,9 @@ export class Courses {
   addTime(now) {
     const { last } = this;
     this.last = now;
-    // A node that has started anew counts from 0.
-    if (last && now.uptime_ms > last.uptime_ms) {
+    // A node that has started anew counts from 0. After a pause it may have been up longer than the one before, so it is known by when it started.
+    const started = (of) => of.at_ms - of.uptime_ms;
+    if (last && now.uptime_ms > last.uptime_ms && Math.abs(started(now) - started(last)) < 1000) {
       const seconds = (now.uptime_ms - last.uptime_ms) / 1000;
       const grown = (of) => Object.fromEntries(Object.entries(now[of]).map(([name, count]) => [name, count - last[of][name]]));
       const counted = (of) => Object.fromEntries(Object.entries(now[of]).map(([name, buckets]) => [name, buckets.map((count, index) => count - last[of][name][index])]));

@@ -381,6 +381,38 @@ test('a key is watched while somebody writes', async () => {
   await end();
 });
 
+test('a page that is open for days keeps what it draws, and takes no node for the one before it', async () => {
+  const { page, end } = await open(cluster.url);
+  await page.waitForSelector('nav');
+  const told = await page.evaluate(async () => {
+    const [{ hold }, { Courses }] = await Promise.all([import('/js/key.js'), import('/js/time.js')]);
+    const seen = new Map();
+    hold(seen, 'quiet', 'drawn');
+    for (let version = 0; version < 10_000; version += 1) {
+      hold(seen, `busy ${version}`, 'gone');
+      hold(seen, 'quiet', seen.get('quiet'));
+    }
+    const all = (names, of) => Object.fromEntries(names.map((name) => [name, of]));
+    const levels = ['eventual', 'session', 'causal', 'local', 'strong'];
+    const counted = (at_ms, uptime_ms, count) => ({ at_ms, uptime_ms, operations: all(['get', 'read_transaction', 'scan', 'count', 'put', 'change', 'transact', 'counter'], count), failures: { busy: count }, reads: all(levels, count),
+      latency_us: all(levels, [count, count]), staleness_ms: all(levels, [count, count]), service_levels: [] });
+    const courses = new Courses();
+    const [begun, day] = [1_700_000_000_000, 86_400_000];
+    courses.addTime(counted(begun, 60_000, 500));
+    courses.addTime(counted(begun + 2000, 62_000, 520));
+    const first = courses.samples.map((sample) => sample.rates.reads);
+    // It was looked at again a day later, an hour after it had been started anew.
+    courses.addTime(counted(begun + day, 3_600_000, 100));
+    courses.addTime(counted(begun + day + 2000, 3_602_000, 120));
+    return { size: seen.size, quiet: seen.get('quiet'), rates: [...first, ...courses.samples.slice(-2).map((sample) => sample.rates.reads)] };
+  });
+  assert.equal(told.quiet, 'drawn');
+  assert.ok(told.size <= 2000, `${told.size} are kept`);
+  // The sample of a day ago is gone, and none is made of two runs of the node.
+  assert.deepEqual(told.rates, [40, 40]);
+  await end();
+});
+
 /** Holds what the page asks at `path` with a body that has `word`. Returns what waits until it is asked, and what lets it pass and waits until the page has had its answer. */
 async function hold(page, path, word) {
   const isHeld = (request) => request.url().endsWith(`/api/${path}`) && (request.postData() ?? '').includes(word);
@@ -649,6 +681,28 @@ test('the designer runs an experiment, shows its figures, and can end it', async
   await verdict(page, 'rheostat lab run slow-partition.toml');
   assert.equal(await page.locator('svg.map .spot').count(), 1);
   await end();
+});
+
+test('a run that another page began is shown to who is refused for it, and can be cancelled', async () => {
+  const served = await designer();
+  const [one, two] = await Promise.all([open(served.url), open(served.url, { allow: /400/ })]);
+  for (const { page } of [one, two]) {
+    await page.waitForSelector('svg.map .spot');
+    await tab(page, 'Experiment');
+    await verdict(page, 'rheostat lab run demo-experiment.toml');
+  }
+  await one.page.getByLabel('Size').selectOption('full');
+  await one.page.getByLabel('Measured, ms').last().fill('400000');
+  await until('the file has it', async () => /400000/.test(await file(one.page)));
+  await one.page.getByRole('button', { name: 'Run', exact: true }).click();
+  await one.page.getByRole('button', { name: 'Cancel', exact: true }).waitFor();
+  await two.page.getByRole('button', { name: 'Run', exact: true }).click();
+  await two.page.getByText('another experiment runs').waitFor();
+  await two.page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await one.page.locator('.ran').getByText('cancelled').waitFor();
+  await one.end();
+  await two.end();
+  await served.end();
 });
 
 for (const width of [1280, 390]) {

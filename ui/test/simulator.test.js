@@ -131,7 +131,7 @@ test('a message is delayed and dropped, what follows is run anew, and the addres
   const comment = await saying(page, ' comment=');
   await choose(page, comment);
   assert.match(await page.locator('.card.message').innerText(), /comment=2/);
-  await page.fill('input[name=delay]', '400');
+  await page.fill('input[name=delay]', '400.0004');
   await page.getByRole('button', { name: 'Delay it by' }).click();
   await page.getByText('No promise is broken').waitFor();
   assert.equal(fragment(page).get('touch'), `${comment}w400`);

@@ -152,6 +152,8 @@ def test_redis_client_keeps_its_commands(api: Sync) -> None:
     assert session.token != before
     assert mine.get(k) == "text" and mine.mget(k, k + "no") == ["text", None]
     assert mine.incrby(k + "n", 3) == 3 and mine.delete(k) == 1
+    raw = k.encode() + b"\xff\x00"
+    assert mine.set(raw, "bytes") is True and mine.get(raw) == "bytes"
     for refused in (("SELECT", "1"), ("RHEO", "LEVEL", "strong"), ("RHEO", "AT", "-1s"), ("RHEO", "RECEIPT", "ON"), ("RHEO", "MONITOR", "LISTEN"), ("RHEO",)):
         with pytest.raises(rheostat.Refused):
             mine.execute_command(*refused)
@@ -202,8 +204,8 @@ def test_foreign_token_is_refused(api: Sync) -> None:
     assert own.get(k).value == b"before"
 
 
-def _web(api: Sync, place: str) -> Any:
-    """A web application in a data center: PUT and GET of a key, with the middleware. Returns what asks it: status, headers, body."""
+def _web(api: Sync, place: str | int) -> Any:
+    """A web application in a data center: PUT and GET of a key, and what needs no store, with the middleware. Returns what asks it: status, headers, body."""
     thing = api.connect(place)
     client = getattr(thing, "_thing", thing)
     if isinstance(api, Async):
@@ -213,7 +215,7 @@ def _web(api: Sync, place: str) -> Any:
             if scope["method"] == "PUT":
                 await client.redis.set(scope["path"], body)
                 assert rheostat.current_async_session() is scope["rheostat.session"]
-            else:
+            elif scope["method"] == "GET":
                 body = await client.redis.get(scope["path"]) or b""
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": body})
@@ -241,7 +243,7 @@ def _web(api: Sync, place: str) -> Any:
                 return [body]
 
             def later() -> Any:
-                found = client.redis.get(environ["PATH_INFO"]) or b""
+                found = (client.redis.get(environ["PATH_INFO"]) or b"") if environ["REQUEST_METHOD"] == "GET" else body
                 start_response("200 OK", [])
                 yield found
 
@@ -277,6 +279,11 @@ def test_middleware_refuses_a_foreign_token(api: Sync) -> None:
         assert status == 400 and rheostat.SESSION_HEADER.encode() in body
     status, headers, body = east("GET", path, b"", {})
     assert (status, body) == (200, b"") and headers[rheostat.SESSION_HEADER.lower()]
+
+
+def test_middleware_serves_what_needs_no_region(api: Sync) -> None:
+    status, headers, body = _web(api, unused_port())("OPTIONS", "/", b"static", {rheostat.SESSION_HEADER: "a token"})
+    assert (status, body, headers[rheostat.SESSION_HEADER.lower()]) == (200, b"static", "a token")
 
 
 def test_level_per_call(api: Sync) -> None:
@@ -324,6 +331,11 @@ def test_bounds_of_one_call(api: Sync) -> None:
         with pytest.raises(rheostat.Timeout):
             session.with_dial(fresh_ms=1, within_ms=100).get(k)
         assert session.get(k).value == b"x"
+        # It may wait for longer than a reply may take.
+        hurried = api.connect("eu", "us-west", options=Options(read_retries=0), socket_timeout=2).session(KEYSPACE)
+        with pytest.raises(rheostat.Timeout):
+            hurried.with_dial(fresh_ms=1, within_ms=3000).get(k)
+        assert hurried.put(key("bounds"), "x").origin == "eu"
 
 
 def test_quality_of_a_read(api: Sync) -> None:

@@ -50,6 +50,18 @@ export class Lost extends Error {
   }
 }
 
+/** What `promise` comes to, unless it is given up before; then it rejects with the signal's reason. */
+export function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (!signal) return promise;
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(signal.reason as Error);
+    const done = (): void => signal.removeEventListener("abort", abort);
+    if (signal.aborted) abort();
+    else signal.addEventListener("abort", abort);
+    promise.then(resolve, reject).then(done, done);
+  });
+}
+
 export class Pool {
   /** Where it leads. */
   readonly name: string;
@@ -93,7 +105,14 @@ export class Pool {
         this.drop(idle);
         continue;
       }
-      if (this.#count < this.#most) return this.#make();
+      if (this.#count < this.#most) {
+        const made = this.#make();
+        return orAborted(made, signal).catch((error: unknown) => {
+          // What is made for nobody any more is the next one's.
+          made.then((connection) => this.give(connection), () => undefined);
+          throw error;
+        });
+      }
       await this.#turn(deadline, signal);
     }
   }
@@ -104,13 +123,21 @@ export class Pool {
     // What waits must never be sent on another connection than the session's.
     const made = this.given.duplicate({ socket, disableOfflineQueue: true });
     made.on("error", () => undefined);
+    let timer: NodeJS.Timeout | undefined;
+    const within = Math.min(LONGEST_TIMER_MS, this.#replyTimeoutMs);
     try {
-      await made.connect();
+      // To what it says first, node-redis waits for an answer without an end; a node that hangs takes connections.
+      const silent = new Promise<never>((_, reject) => {
+        made.on("connect", () => (timer = setTimeout(() => reject(new Error(`no reply within ${within} ms`)), within)));
+      });
+      await Promise.race([made.connect(), silent]);
       return made;
     } catch (error) {
       this.drop(made);
       if (error instanceof ErrorReply) throw refusalOf(error);
       throw new NoConnection(String(error));
+    } finally {
+      clearTimeout(timer);
     }
   }
 
@@ -154,11 +181,11 @@ export class Pool {
     this.#waiting[0]?.();
   }
 
-  /** Sends commands together; error replies are values. */
-  async talk(connection: NodeRedis, commands: readonly Command[], signal: AbortSignal | undefined): Promise<unknown[]> {
+  /** Sends commands together; error replies are values. The server may wait `boundMs` before it answers, beside what commands ask it to wait and what a reply may take. */
+  async talk(connection: NodeRedis, commands: readonly Command[], signal: AbortSignal | undefined, boundMs = 0): Promise<unknown[]> {
     let timer: NodeJS.Timeout | undefined;
     let abort: (() => void) | undefined;
-    const within = Math.min(LONGEST_TIMER_MS, commands.reduce((all, command) => all + waitOf(command), this.#replyTimeoutMs));
+    const within = Math.min(LONGEST_TIMER_MS, commands.reduce((all, command) => all + waitOf(command), this.#replyTimeoutMs + boundMs));
     const over = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Lost(`no reply within ${within} ms`, true)), within);
       if (signal) {

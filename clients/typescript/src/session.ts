@@ -7,7 +7,7 @@ import { type Client, withCurrent } from "./client.js";
 import { Counter } from "./counter.js";
 import * as errors from "./errors.js";
 import { lend } from "./lend.js";
-import { type Command, Lost, NoConnection, type NodeRedis, refusalOf, type Word } from "./pool.js";
+import { type Command, Lost, NoConnection, type NodeRedis, orAborted, refusalOf, type Word } from "./pool.js";
 import { type Bytes, type Condition, type Dial, type Many, type PutOptions, type Quality, type Read, type Scope, type Siblings, Version } from "./types.js";
 import { SESSION_HEADER } from "./web.js";
 
@@ -124,10 +124,10 @@ export class State {
     this.#number = 0;
   }
 
-  /** Runs `body` when all that came before has ended. */
-  inTurn<T>(body: () => Promise<T>): Promise<T> {
-    const mine = this.#turn.then(body);
-    this.#turn = mine.catch(() => undefined);
+  /** Runs `body` when all that came before has ended, unless it is given up before that. */
+  inTurn<T>(body: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    const mine = orAborted(this.#turn, signal).then(body);
+    this.#turn = Promise.allSettled([this.#turn, mine]).then(() => undefined);
     return mine;
   }
 }
@@ -245,7 +245,8 @@ export class Session<C extends NodeRedis = NodeRedis> {
     const args: (Word | number)[] =
       typeof condition === "object" ? ["RHEO", "CAS", key, condition.value, value] : ["SET", key, value, condition === "absent" ? "NX" : "XX"];
     const [reply, quality] = await this.#one(true, own(...args, ...expiry(options)));
-    return reply === null || reply === 0 ? undefined : written(quality);
+    // node-redis gives numbers as texts where the application's client asks for that.
+    return Number(reply) === 0 ? undefined : written(quality);
   }
 
   /** Writes several keys of one partition, which appear together in every data center. */
@@ -259,7 +260,7 @@ export class Session<C extends NodeRedis = NodeRedis> {
   /** Deletes `key`; whether it was there. */
   async delete(key: Bytes): Promise<boolean> {
     const [reply] = await this.#one(true, own("DEL", key));
-    return reply === 1;
+    return Number(reply) === 1;
   }
 
   /** Values of `keys`, of any partitions, from one snapshot. */
@@ -353,7 +354,7 @@ export class Session<C extends NodeRedis = NodeRedis> {
     return this.#state.inTurn(async () => {
       this.#signal?.throwIfAborted();
       return this.#try(typeof commands === "function" ? commands() : commands, writes, named);
-    });
+    }, this.#signal);
   }
 
   async #try(commands: readonly Command[], writes: boolean, named: boolean): Promise<[unknown[], Quality]> {
@@ -445,6 +446,7 @@ export class Session<C extends NodeRedis = NodeRedis> {
       ];
       const after = [...usual, own("RHEO", "SESSION", "RESET"), ...(here ? [own("SELECT", pool.database)] : [])];
       const tail = [...commands, own("RHEO", "QUALITY"), own("RHEO", "SESSION", "GET"), ...after];
+      const boundMs = (this.#dial.withinMs ?? 0) * commands.length;
       let replies: unknown[];
       if (writes) {
         const wrong = refusal(await pool.talk(connection, before, signal));
@@ -454,9 +456,9 @@ export class Session<C extends NodeRedis = NodeRedis> {
           throw wrong;
         }
         sending();
-        replies = await pool.talk(connection, tail, signal);
+        replies = await pool.talk(connection, tail, signal, boundMs);
       } else {
-        replies = await pool.talk(connection, [...before, ...tail], signal);
+        replies = await pool.talk(connection, [...before, ...tail], signal, boundMs);
         const wrong = refusal(replies.splice(0, before.length));
         clean = wrong !== undefined;
         if (wrong) throw wrong;

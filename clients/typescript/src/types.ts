@@ -139,7 +139,7 @@ export interface CounterView {
 export interface Options {
   /** How long an operation may go on beginning new tries. Default 5000. */
   readonly deadlineMs?: number;
-  /** How long a reply may take, beside what `WAIT` asks the server to wait; then its connection is closed. Default 10000. */
+  /** How long a reply may take, also to what is said first on a new connection, beside what `WAIT` asks the server to wait; then its connection is closed. Default 10000. */
   readonly replyTimeoutMs?: number;
   /** How often a read is sent again when it fails for a passing reason, and an update of counters also where the first try may have been made: it has a name. Other writes are never sent again. Default 3. */
   readonly readRetries?: number;

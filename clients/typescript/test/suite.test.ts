@@ -303,6 +303,10 @@ test("bounds_of_one_call", async (t) => {
   cut(t, EAST_ALONE);
   await assert.rejects(session.withDial({ freshMs: 1, withinMs: 100 }).get(k), rheostat.Timeout);
   assert.equal(text((await session.get(k)).value), "x");
+  // It may wait for longer than a reply may take.
+  const hurried = connect(["eu", "us-west"], { replyTimeoutMs: 2000, readRetries: 0 }).session(KEYSPACE);
+  await assert.rejects(hurried.withDial({ freshMs: 1, withinMs: 3000 }).get(k), rheostat.Timeout);
+  assert.equal((await hurried.put(key("bounds"), "x")).origin, "eu");
 });
 
 test("quality_of_a_read", async () => {
@@ -357,6 +361,10 @@ test("conditional_write", async () => {
   assert.ok(version);
   assert.deepEqual((await session.get(k)).version, version);
   await assert.rejects(client.session(KEYSPACE).putIf(k, "a", "absent"), rheostat.Refused);
+  // Also where the application's client has numbers as texts.
+  const texts = connect("us-east", {}, { commandOptions: { typeMapping: { [RESP_TYPES.NUMBER]: String } } }).session("strong");
+  assert.equal(await texts.putIf(k, "c", { value: "x" }), undefined);
+  assert.equal(await texts.delete(k), true);
 });
 
 test("counter_keeps_its_bounds", async () => {
@@ -470,6 +478,9 @@ test("hung_node_is_passed_over", async () => {
   west.hangs = true;
   assert.equal(text((await session.get(k)).value), "from the west");
   assert.equal((await session.put(k, "from eu")).origin, "eu");
+  // So is one that hangs when the connection to it is made.
+  const late = connect([west.port, "eu"], { replyTimeoutMs: 2000 }).session(KEYSPACE);
+  assert.equal((await late.put(k, "from eu too")).origin, "eu");
 });
 
 test("opening_node_is_passed_over", async () => {
@@ -569,6 +580,18 @@ test("cancelled_operation_leaves_the_pool_clean", async (t) => {
   await eventually("the pause", async () => plain.updates === 1 && slow.regions[0]!.pool.size === 0);
   pausing.abort(why);
   await given;
+  // So it is while a connection is made, and while another operation of the session goes on.
+  const silent = await proxy(port("eu"));
+  silent.hangs = true;
+  const [nowhere, first, second] = [connect(silent.port), new AbortController(), new AbortController()];
+  const session = nowhere.session(KEYSPACE);
+  const [goesOn, waits] = [first, second].map(({ signal }) => assert.rejects(session.withSignal(signal).get(k), (error) => error === why));
+  second.abort(why);
+  await waits;
+  await eventually("the connection", async () => nowhere.regions[0]!.pool.size === 1);
+  first.abort(why);
+  await goesOn;
+  silent.drop();
 });
 
 /** A predicate that two keys must not be 1 at once; its name, and the keys. */

@@ -76,13 +76,13 @@ pub fn pattern(prefix: &str, locals: usize) -> String {
 /// Lets local predicates become true and false until the time is over, and checks that no violation was missed.
 ///
 /// # Errors
-/// In words: it could not begin. What goes wrong later is in the report.
+/// In words: it could not begin, or `ended` came while no clients worked or for the second time. What goes wrong otherwise is in the report.
 pub async fn run(
     options: Options,
     what: Conjunctions,
     setting: &str,
     progress: impl FnMut(&Progress),
-    ended: impl Future<Output = ()>,
+    ended: impl AsyncFnMut(),
 ) -> Result<Report, String> {
     what.check(options.setting.clients)?;
     let local = tokio::task::LocalSet::new();
@@ -93,36 +93,40 @@ async fn watched(
     what: Conjunctions,
     setting: &str,
     progress: impl FnMut(&Progress),
-    ended: impl Future<Output = ()>,
+    mut ended: impl AsyncFnMut(),
 ) -> Result<Report, String> {
-    let run = Run::begin(Options { setting: Setting { monitor: true, ..options.setting }, ..options }, |prefix| pattern(prefix, what.locals)).await?;
+    let options = Options { setting: Setting { monitor: true, ..options.setting }, ..options };
+    let run = Run::begin(options, |prefix| pattern(prefix, what.locals), &mut ended).await?;
     let workers = (0..run.course.setting.clients).map(|number| work(run.course.clone(), number, what, run.session(number))).collect();
-    let (works, mut faults) = run.drive(workers, None, progress, ended).await;
+    let (works, mut faults) = run.drive(workers, None, progress, &mut ended).await?;
     let written: Written = works.into_iter().flatten().collect();
     let violations = violations(run.course.prefix(), what, &written);
-    // What has happened last may still be under way to whoever watches.
-    let until = Instant::now() + PATIENCE;
-    let missing = loop {
-        let missing = missing(&violations, &run.course.told.evidence.borrow());
-        if missing.all.is_empty() || Instant::now() > until {
-            break missing;
+    let outcome = async {
+        // What has happened last may still be under way to whoever watches.
+        let until = Instant::now() + PATIENCE;
+        let missing = loop {
+            let missing = missing(&violations, &run.course.told.evidence.borrow());
+            if missing.all.is_empty() || Instant::now() > until {
+                break missing;
+            }
+            tokio::time::sleep(FAILED_PAUSE).await;
+        };
+        let gaps = run.course.told.gaps.get();
+        let mut report = run.end("conjunctive", setting.to_owned(), None, Vec::new()).await;
+        report.checked = format!(
+            "{} times all {} were true at once, by the versions that were written; {} of them without an alarm, {} more without one that names all of them",
+            violations.len(),
+            what.locals,
+            missing.all.len(),
+            missing.own - missing.all.len()
+        );
+        if gaps == 0 {
+            faults.extend(missing.all);
         }
-        tokio::time::sleep(FAILED_PAUSE).await;
+        report.faults = faults;
+        report
     };
-    let gaps = run.course.told.gaps.get();
-    let mut report = run.end("conjunctive", setting.to_owned(), None, Vec::new()).await;
-    report.checked = format!(
-        "{} times all {} were true at once, by the versions that were written; {} of them without an alarm, {} more without one that names all of them",
-        violations.len(),
-        what.locals,
-        missing.all.len(),
-        missing.own - missing.all.len()
-    );
-    if gaps == 0 {
-        faults.extend(missing.all);
-    }
-    report.faults = faults;
-    Ok(report)
+    run.found(outcome, &mut ended).await
 }
 
 /// Writes the keys of client `number` at random, each true or false by chance, until the time is over. What failed leaves its key out.

@@ -285,10 +285,6 @@ impl Course {
         !self.stopped.replace(true)
     }
 
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.get()
-    }
-
     /// For how long what is written stays.
     pub(crate) fn kept(&self) -> Duration {
         self.setting.duration + KEPT

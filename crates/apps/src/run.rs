@@ -18,6 +18,8 @@ const PROGRESS: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Reads under way at once, when the outcome is read.
 const READERS: usize = 32;
+/// What is said when it is ended after clients have begun, and before the outcome has been read.
+const UNREAD: &str = "it was ended before its outcome had been read: nothing is known of it";
 
 /// What an application runs on, and how.
 #[derive(Clone)]
@@ -47,8 +49,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Makes ready; `predicate` is a pattern that is watched for, for keys that begin with what it is told.
-    pub(crate) async fn begin(options: Options, predicate: impl Fn(&str) -> String) -> Result<Rc<Run>, String> {
+    /// Makes ready, unless `ended` comes; `predicate` is a pattern that is watched for, for keys that begin with what it is told.
+    pub(crate) async fn begin(options: Options, predicate: impl Fn(&str) -> String, ended: &mut impl AsyncFnMut()) -> Result<Rc<Run>, String> {
         let first = options.nodes.first().ok_or("no node to ask")?;
         let topology = first.topology().clone();
         let number = |keyspace: &v1::Keyspace| keyspace.number.to_string() == options.keyspace;
@@ -57,38 +59,44 @@ impl Run {
         let of_dc = |name: &String| options.nodes.iter().find(|client| client.topology().data_center == *name).cloned();
         let homes: Option<Vec<_>> = topology.data_centers.iter().map(|name| Some((name.clone(), of_dc(name)?))).collect();
         let homes = homes.ok_or("a data center has no node that can be reached: the outcome is read from all of them")?;
-        let course = |settle| Course::new(options.setting.clone(), &found.name, &found.protocol, homes.len(), settle);
         let mut run = Run {
-            course: course(Duration::ZERO)?,
+            course: Course::new(options.setting.clone(), &found.name, &found.protocol, homes.len(), Duration::ZERO)?,
             alarms: vec![Alarms::none(); homes.len()],
             updates_before: 0,
             began: Instant::now(),
             worked_s: Cell::new(0.0),
             keyspace: found.name.clone(),
-            homes: homes.clone(),
+            homes,
             options: options.clone(),
         };
-        if options.setting.rollback {
-            let settle = match options.settle {
+        let ready = tokio::select! {
+            ready = run.make_ready(&found.protocol, predicate) => ready,
+            () = ended() => Err("it was ended before its clients began".to_owned()),
+        };
+        if ready.is_err() {
+            run.let_go(ended).await;
+        }
+        ready.map(|()| Rc::new(run))
+    }
+
+    async fn make_ready(&mut self, protocol: &str, predicate: impl Fn(&str) -> String) -> Result<(), String> {
+        if self.options.setting.rollback {
+            let settle = match self.options.settle {
                 Some(settle) => settle,
-                None => run.longest_way().await?.mul_f64(2.5) + Duration::from_millis(50),
+                None => self.longest_way().await?.mul_f64(2.5) + Duration::from_millis(50),
             };
-            run.course = course(settle)?;
-            for (alarms, (_, client)) in run.alarms.iter_mut().zip(&run.homes) {
+            self.course = Course::new(self.options.setting.clone(), &self.keyspace, protocol, self.homes.len(), settle)?;
+            for (alarms, (_, client)) in self.alarms.iter_mut().zip(&self.homes) {
                 *alarms = Alarms::listen(client).await.map_err(|error| error.to_string())?;
             }
         }
-        if options.setting.monitor {
-            let watched = run.watch(predicate(run.course.prefix())).await;
-            if watched.is_err() {
-                run.unwatch().await;
-            }
-            watched?;
+        if self.options.setting.monitor {
+            self.watch(predicate(self.course.prefix())).await?;
         }
-        run.updates_before = run.updates().await;
-        run.began = Instant::now();
-        run.course.begin(run.session(0).now());
-        Ok(Rc::new(run))
+        self.updates_before = self.updates().await;
+        self.began = Instant::now();
+        self.course.begin(self.session(0).now());
+        Ok(())
     }
 
     fn monitor_name(&self) -> String {
@@ -133,9 +141,24 @@ impl Run {
         Ok(())
     }
 
+    /// Ends the monitor, at the first node that does it: the one where it was added may have gone.
     async fn unwatch(&self) {
-        let first = &self.homes[0].1;
-        let _ = first.admin().remove_monitor(first.request(v1::RemoveMonitorRequest { name: self.monitor_name() })).await;
+        for client in &self.options.nodes {
+            let request = client.request(v1::RemoveMonitorRequest { name: self.monitor_name() });
+            if client.admin().remove_monitor(request).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the monitor, if there is one, unless `ended` comes.
+    async fn let_go(&self, ended: &mut impl AsyncFnMut()) {
+        if self.options.setting.monitor {
+            tokio::select! {
+                () = self.unwatch() => {}
+                () = ended() => {}
+            }
+        }
     }
 
     /// How long it takes at most until what is written in one data center can be read in another one.
@@ -189,13 +212,16 @@ impl Run {
     }
 
     /// Lets `workers` work until all have ended, the time is over, or `ended` comes; what they say at the end, or why they gave up.
+    ///
+    /// # Errors
+    /// `ended` came again before they had.
     pub(crate) async fn drive<T: 'static>(
         &self,
         workers: Vec<impl Future<Output = Result<T, String>> + 'static>,
         of: Option<u64>,
         mut progress: impl FnMut(&Progress),
-        ended: impl Future<Output = ()>,
-    ) -> (Vec<T>, Vec<String>) {
+        ended: &mut impl AsyncFnMut(),
+    ) -> Result<(Vec<T>, Vec<String>), String> {
         let mut working = JoinSet::new();
         for worker in workers {
             working.spawn_local(worker);
@@ -203,7 +229,6 @@ impl Run {
         let (mut done, mut faults) = (Vec::new(), Vec::new());
         let mut ticks = tokio::time::interval(PROGRESS);
         ticks.tick().await;
-        tokio::pin!(ended);
         let session = self.session(0);
         let now = || session.now();
         loop {
@@ -215,15 +240,33 @@ impl Run {
                     Some(Err(error)) => faults.push(format!("a client ended badly: {error}")),
                 },
                 _ = ticks.tick() => progress(&self.course.progress(now(), of)),
-                () = &mut ended, if !self.course.is_stopped() => {
-                    self.course.stop();
+                () = ended() => {
+                    if !self.course.stop() {
+                        self.let_go(ended).await;
+                        return Err(UNREAD.to_owned());
+                    }
                     faults.push("it was ended before its time".into());
                 }
             }
         }
         self.worked_s.set(self.began.elapsed().as_secs_f64());
         progress(&self.course.progress(now(), of));
-        (done, faults)
+        Ok((done, faults))
+    }
+
+    /// What `outcome` finds.
+    ///
+    /// # Errors
+    /// `ended` came before.
+    pub(crate) async fn found<T>(&self, outcome: impl Future<Output = T>, ended: &mut impl AsyncFnMut()) -> Result<T, String> {
+        let found = tokio::select! {
+            found = outcome => Ok(found),
+            () = ended() => Err(UNREAD.to_owned()),
+        };
+        if found.is_err() {
+            self.let_go(ended).await;
+        }
+        found
     }
 
     /// Ends the monitor, and says what has been done. `faults` is what is known to be wrong already.

@@ -25,14 +25,8 @@ pub fn key(prefix: &str, node: u32) -> String {
 /// Colours `graph`, and checks the colouring in the store.
 ///
 /// # Errors
-/// In words: it could not begin. What goes wrong later is in the report.
-pub async fn run(
-    options: Options,
-    graph: Graph,
-    setting: &str,
-    progress: impl FnMut(&Progress),
-    ended: impl Future<Output = ()>,
-) -> Result<Report, String> {
+/// In words: it could not begin, or `ended` came while no clients worked or for the second time. What goes wrong otherwise is in the report.
+pub async fn run(options: Options, graph: Graph, setting: &str, progress: impl FnMut(&Progress), ended: impl AsyncFnMut()) -> Result<Report, String> {
     let local = tokio::task::LocalSet::new();
     local.run_until(coloured(options, Rc::new(graph), setting, progress, ended)).await
 }
@@ -42,28 +36,31 @@ async fn coloured(
     graph: Rc<Graph>,
     setting: &str,
     progress: impl FnMut(&Progress),
-    ended: impl Future<Output = ()>,
+    mut ended: impl AsyncFnMut(),
 ) -> Result<Report, String> {
-    let run = Run::begin(options, lock::predicate).await?;
+    let run = Run::begin(options, lock::predicate, &mut ended).await?;
     let clients = run.course.setting.clients;
     let workers = (0..clients).map(|number| work(run.worker(number), graph.clone())).collect();
     let of = Some(graph.nodes() as u64);
-    let (_, mut faults) = run.drive(workers, of, progress, ended).await;
-    let mut report = run.end("social", setting.to_owned(), of, Vec::new()).await;
-    if report.done < graph.nodes() as u64 && faults.is_empty() {
-        faults.push(format!("{} of {} nodes were coloured when the time was over", report.done, graph.nodes()));
-    }
-    let keys: Vec<String> = (0..graph.nodes() as u32).map(|node| key(run.course.prefix(), node)).collect();
-    match run.agreed(&keys).await {
-        Ok(values) => faults.extend(wrong(&graph, run.course.prefix(), &values, report.done == graph.nodes() as u64)),
-        Err(why) => faults.push(why),
-    }
-    if run.course.excludes() && report.overlaps > 0 {
-        faults.push(format!("{} times two clients held one lock, and both wrote", report.overlaps));
-    }
-    report.checked = format!("{} nodes and {} edges, as the store has them in all data centers", graph.nodes(), graph.edges());
-    report.faults = faults;
-    Ok(report)
+    let (_, mut faults) = run.drive(workers, of, progress, &mut ended).await?;
+    let outcome = async {
+        let mut report = run.end("social", setting.to_owned(), of, Vec::new()).await;
+        if report.done < graph.nodes() as u64 && faults.is_empty() {
+            faults.push(format!("{} of {} nodes were coloured when the time was over", report.done, graph.nodes()));
+        }
+        let keys: Vec<String> = (0..graph.nodes() as u32).map(|node| key(run.course.prefix(), node)).collect();
+        match run.agreed(&keys).await {
+            Ok(values) => faults.extend(wrong(&graph, run.course.prefix(), &values, report.done == graph.nodes() as u64)),
+            Err(why) => faults.push(why),
+        }
+        if run.course.excludes() && report.overlaps > 0 {
+            faults.push(format!("{} times two clients held one lock, and both wrote", report.overlaps));
+        }
+        report.checked = format!("{} nodes and {} edges, as the store has them in all data centers", graph.nodes(), graph.edges());
+        report.faults = faults;
+        report
+    };
+    run.found(outcome, &mut ended).await
 }
 
 /// Colours the nodes of one client.

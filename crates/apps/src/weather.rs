@@ -83,14 +83,14 @@ fn balance(gets: u64, puts: u64, percent: u64) -> (u64, u64) {
 /// of all neighbours.
 ///
 /// # Errors
-/// In words: it could not begin. What goes wrong later is in the report.
+/// In words: it could not begin, or `ended` came while no clients worked or for the second time. What goes wrong otherwise is in the report.
 pub async fn run(
     options: Options,
     shape: Shape,
     put_percent: Option<u8>,
     setting: &str,
     progress: impl FnMut(&Progress),
-    ended: impl Future<Output = ()>,
+    ended: impl AsyncFnMut(),
 ) -> Result<Report, String> {
     if put_percent.is_some_and(|percent| !(5..=90).contains(&percent)) {
         return Err("the share of PUTs: from 5 to 90 percent".into());
@@ -110,26 +110,29 @@ async fn followed(
     put_percent: Option<u8>,
     setting: &str,
     progress: impl FnMut(&Progress),
-    ended: impl Future<Output = ()>,
+    mut ended: impl AsyncFnMut(),
 ) -> Result<Report, String> {
-    let run = Run::begin(options, lock::predicate).await?;
+    let run = Run::begin(options, lock::predicate, &mut ended).await?;
     let workers = (0..run.course.setting.clients).map(|number| work(run.worker(number), shape, graph.clone(), put_percent)).collect();
-    let (works, mut faults) = run.drive(workers, None, progress, ended).await;
+    let (works, mut faults) = run.drive(workers, None, progress, &mut ended).await?;
     let (gets, puts) = works.iter().fold((0, 0), |(gets, puts), work| (gets + work.gets, puts + work.puts));
-    let mut report = run.end("weather", setting.to_owned(), None, Vec::new()).await;
-    report.put_percent = (gets + puts > 0).then(|| puts as f64 * 100.0 / (gets + puts) as f64);
     let states: BTreeMap<u32, Vec<String>> = works.into_iter().flat_map(|work| work.states).collect();
-    let keys: Vec<String> = states.keys().map(|node| key(run.course.prefix(), *node, 0)).collect();
-    match run.agreed(&keys).await {
-        Ok(values) => faults.extend(wrong(run.course.prefix(), &states, &values)),
-        Err(why) => faults.push(why),
-    }
-    if run.course.excludes() && report.overlaps > 0 {
-        faults.push(format!("{} times two clients held one lock, and both wrote", report.overlaps));
-    }
-    report.checked = format!("{} nodes: each is in all data centers what its client wrote last", states.len());
-    report.faults = faults;
-    Ok(report)
+    let outcome = async {
+        let mut report = run.end("weather", setting.to_owned(), None, Vec::new()).await;
+        report.put_percent = (gets + puts > 0).then(|| puts as f64 * 100.0 / (gets + puts) as f64);
+        let keys: Vec<String> = states.keys().map(|node| key(run.course.prefix(), *node, 0)).collect();
+        match run.agreed(&keys).await {
+            Ok(values) => faults.extend(wrong(run.course.prefix(), &states, &values)),
+            Err(why) => faults.push(why),
+        }
+        if run.course.excludes() && report.overlaps > 0 {
+            faults.push(format!("{} times two clients held one lock, and both wrote", report.overlaps));
+        }
+        report.checked = format!("{} nodes: each is in all data centers what its client wrote last", states.len());
+        report.faults = faults;
+        report
+    };
+    run.found(outcome, &mut ended).await
 }
 
 /// What a client has done.

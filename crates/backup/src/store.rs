@@ -211,6 +211,16 @@ struct FolderOutput {
     from: PathBuf,
     to: PathBuf,
     folder: PathBuf,
+    is_there: bool,
+}
+
+/// What is not finished would keep its room, which is most missed where the disk is full.
+impl Drop for FolderOutput {
+    fn drop(&mut self) {
+        if !self.is_there {
+            let _ = fs::remove_file(&self.from);
+        }
+    }
 }
 
 impl Write for FolderOutput {
@@ -231,9 +241,10 @@ impl FolderOutput {
 }
 
 impl Output for FolderOutput {
-    fn finish(self: Box<Self>) -> Result<(), Error> {
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
         self.file.sync_all().map_err(disk(&self.from))?;
         fs::rename(&self.from, &self.to).map_err(disk(&self.to))?;
+        self.is_there = true;
         sync_folder(&self.folder)
     }
 }
@@ -278,7 +289,7 @@ impl Store for Folder {
         let partial = self.path.join(PARTIAL);
         make_folder(&partial)?;
         let from = partial.join(name);
-        Ok(Box::new(FolderOutput { file: create(&from, true)?, from, to: self.path.join(name), folder: self.path.clone() }))
+        Ok(Box::new(FolderOutput { file: create(&from, true)?, from, to: self.path.join(name), folder: self.path.clone(), is_there: false }))
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {

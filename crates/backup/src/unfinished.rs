@@ -90,20 +90,18 @@ impl Unfinished {
         }
     }
 
-    /// Gives up a backup that cannot be finished: what of it is there goes, where another one does not clear it away.
+    /// Gives up a backup that cannot be finished: what of it is there goes. Where there is a lock, all that is there is of it.
     pub fn abandon(self) {
-        if self.lock.is_none() {
-            let mut own = Vec::new();
-            let ending = format!("{}{ENDING}", self.tag);
-            // Whoever cannot list or remove leaves some files that the next backup removes.
-            let _ = self.store.list("keyspace-", &mut |entry| {
-                if entry.name.ends_with(&ending) {
-                    own.push(entry.name);
-                }
-                true
-            });
-            own.iter().for_each(|name| drop(self.store.remove(name)));
-        }
+        let mut own = Vec::new();
+        let ending = format!("{}{ENDING}", self.tag);
+        // Whoever cannot list or remove leaves some files that the next backup removes.
+        let _ = self.store.list("keyspace-", &mut |entry| {
+            if entry.name.ends_with(&ending) {
+                own.push(entry.name);
+            }
+            true
+        });
+        own.iter().for_each(|name| drop(self.store.remove(name)));
     }
 }
 

@@ -250,6 +250,34 @@ fn what_is_missing_is_named_and_a_moment_in_it_is_refused() {
 }
 
 #[test]
+fn the_first_segments_after_a_full_backup_are_missed_and_those_before_it_are_not() {
+    let place = Place::new();
+    place.base(10, &[]);
+    for number in 1..=4 {
+        place.changes(number, number * 10 - 5, number * 10 + 5, &[change("k", number * 10, Some("v"))]);
+    }
+    place.base(38, &[record("k", 30, "v")]);
+    assert_eq!(place.faults(), [""; 0]);
+    let all = place.look().chains[0].changes.clone();
+    for (number, upto) in [(2, "015"), (3, "025")] {
+        fs::remove_file(place.store.path(&all[number - 2].text())).unwrap();
+        let says = format!(
+            "the segments of changes before number {number} are missing: what was written between 2026-11-18 11:06:40.010 UTC and 2026-11-18 11:06:40.{upto} UTC is not known"
+        );
+        let faults = place.faults();
+        assert!(faults.len() == 1 && faults[0].contains(&says), "{faults:?}");
+    }
+    // No moment needs them where the full backup before them has gone.
+    place.look().unneeded(at(38)).remove(&*place.store).unwrap();
+    assert_eq!(place.faults(), [""; 0]);
+    // One that was followed anew before it had told anything has none before its first.
+    let place = Place::new();
+    place.base(10, &[]);
+    place.changes(1, 20, 30, &[change("k", 25, Some("v"))]);
+    assert_eq!(place.faults(), [""; 0]);
+}
+
+#[test]
 fn a_keyspace_that_was_not_written_for_long_is_whole_without_segments() {
     let place = Place::new();
     place.base(10, &[]);

@@ -225,6 +225,33 @@ fn a_folder_is_a_backup_when_it_is_finished_and_not_before() {
     assert!(read_manifest(other.path()).map_err(text).unwrap_err().contains("is no backup"));
 }
 
+/// Else a disk that a backup has filled stays full.
+#[test]
+fn what_is_given_up_takes_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("monday");
+    let names = |folder: &Path| {
+        let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let unfinished = begin(&folder).unwrap();
+    let mut file = unfinished.keyspace(0).unwrap();
+    file.push(&value(b"whole", b"file", 0)).unwrap();
+    file.finish().unwrap();
+    let mut half = unfinished.keyspace(1).unwrap();
+    half.push(&value(b"half", b"written", 0)).unwrap();
+    assert_eq!(names(&folder), [".partial", "keyspace-0.records"]);
+    assert_eq!(names(&folder.join(".partial")), ["keyspace-1.records", "lock"]);
+    drop(half);
+    assert_eq!(names(&folder.join(".partial")), ["lock"]);
+    unfinished.abandon();
+    assert_eq!(names(&folder), [".partial"]);
+    assert!(read_manifest(&folder).unwrap_err().to_string().contains("has not been finished"));
+    backup(&folder, 5, None);
+    assert_eq!(names(&folder), [SUMS, "keyspace-0.records", "keyspace-1.records", MANIFEST]);
+}
+
 #[test]
 fn verify_tells_each_fault_in_a_line() {
     let whole = tempfile::tempdir().unwrap();

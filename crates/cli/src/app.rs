@@ -193,6 +193,9 @@ fn chance(text: &str) -> Result<u16, String> {
 /// Runs `app`.
 pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
+    let mut ended = async || {
+        stop.heard().await;
+    };
     let (report, json) = match arguments.app {
         App::Social(Social { common, excluding, nodes, graph }) => {
             let (graph, words) = match graph {
@@ -200,8 +203,8 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 Kind::Regular => (Graph::regular(nodes as usize, 6, common.seed)?, "a 6-regular graph"),
             };
             let setting = format!("{words} of {nodes} nodes and {} edges, seed {}", graph.edges(), common.seed);
-            let options = options(&common, Some(&excluding), 300).await?;
-            (social::run(options, graph, &setting, progress(&common), ended(&mut stop)).await?, common.json)
+            let options = options(&common, Some(&excluding), 300, &mut ended).await?;
+            (social::run(options, graph, &setting, progress(&common), ended).await?, common.json)
         }
         App::Weather(Weather { common, excluding, shape, nodes, put_share }) => {
             let (shape, setting) = match shape {
@@ -212,25 +215,31 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                     (Shape::Grid { width, height }, format!("a grid of {width} x {height} nodes"))
                 }
             };
-            let options = options(&common, Some(&excluding), 30).await?;
-            (weather::run(options, shape, put_share, &setting, progress(&common), ended(&mut stop)).await?, common.json)
+            let options = options(&common, Some(&excluding), 30, &mut ended).await?;
+            (weather::run(options, shape, put_share, &setting, progress(&common), ended).await?, common.json)
         }
         App::Conjunctive(Conjunctive { common, predicates, locals, chance, rate }) => {
             let what = Conjunctions { predicates: predicates.into(), locals: locals.into(), chance, rate };
             let setting = format!("{predicates} predicates of {locals} local ones, each true with a chance of {}", f64::from(chance) / 1000.0);
-            let options = options(&common, None, 30).await?;
-            (conjunctive::run(options, what, &setting, progress(&common), ended(&mut stop)).await?, common.json)
+            let options = options(&common, None, 30, &mut ended).await?;
+            (conjunctive::run(options, what, &setting, progress(&common), ended).await?, common.json)
         }
     };
     tell(&report, json.as_deref())
 }
 
-async fn options(common: &Common, excluding: Option<&Excluding>, usual_s: u32) -> Result<Options, Failure> {
+async fn options(common: &Common, excluding: Option<&Excluding>, usual_s: u32, ended: &mut impl AsyncFnMut()) -> Result<Options, Failure> {
+    if excluding.is_some_and(|excluding| excluding.settle.is_some() && excluding.rollback != Back::Task) {
+        return Err("--settle goes with --rollback task: nobody waits for alarms otherwise".into());
+    }
     // Better now than at the end.
     if let Some(file) = &common.json {
         output::can_be_written(file)?;
     }
-    let (_, nodes) = common.connection.nodes().await?;
+    let (_, nodes) = tokio::select! {
+        found = common.connection.nodes() => found?,
+        () = ended() => return Err("it was ended before its clients began".into()),
+    };
     Ok(Options {
         nodes: nodes.into_iter().filter_map(|node| node.client.ok()).collect(),
         keyspace: common.keyspace.clone(),
@@ -284,10 +293,6 @@ fn progress(common: &Common) -> impl FnMut(&Progress) + use<> {
         );
         last = *now;
     }
-}
-
-async fn ended(stop: &mut Stop) {
-    stop.heard().await;
 }
 
 fn tell(report: &Report, json: Option<&Path>) -> Result<ExitCode, Failure> {

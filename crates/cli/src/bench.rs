@@ -9,6 +9,7 @@ mod visibility;
 mod ycsb;
 
 use crate::output;
+use crate::signal::Stop;
 use crate::{Failure, date, demo};
 use clap::{Args, Subcommand};
 use rheostat_bench::{Environment, Report, report};
@@ -67,15 +68,25 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let json = arguments.json;
     // Before the work: a result that cannot be written would be lost.
     if let Some(file) = &json {
-        std::fs::write(file, "").map_err(|error| format!("{}: cannot be written: {error}", file.display()))?;
+        output::can_be_written(file)?;
     }
+    // Before a cluster is started: its folder is to go in any case.
+    let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
     match arguments.command {
-        Command::Ycsb(arguments) => ycsb::run(arguments, json.as_deref()).await,
-        Command::Visibility(arguments) => visibility::run(arguments, json.as_deref()).await,
-        Command::Limit(arguments) => limit::run(arguments, json.as_deref()).await,
-        Command::Soak(arguments) => soak::run(arguments, json.as_deref()).await,
-        Command::Counter(arguments) => counter::run(arguments, json.as_deref()).await,
-        Command::Compare(arguments) => compare::run(arguments, json.as_deref()).await,
+        Command::Ycsb(arguments) => ycsb::run(arguments, json.as_deref(), &mut stop).await,
+        Command::Visibility(arguments) => visibility::run(arguments, json.as_deref(), &mut stop).await,
+        Command::Limit(arguments) => limit::run(arguments, json.as_deref(), &mut stop).await,
+        Command::Soak(arguments) => soak::run(arguments, json.as_deref(), &mut stop).await,
+        Command::Counter(arguments) => counter::run(arguments, json.as_deref(), &mut stop).await,
+        Command::Compare(arguments) => compare::run(arguments, json.as_deref(), &mut stop).await,
+    }
+}
+
+/// What `measuring` finds. Errors: its own, in words, or that this was told to `stop` before.
+async fn unless_told<T>(stop: &mut Stop, measuring: impl Future<Output = Result<T, rheostat_bench::Error>>) -> Result<T, Failure> {
+    tokio::select! {
+        result = measuring => result.map_err(|error| error.to_string()),
+        signal = stop.heard() => Err(format!("ended by {signal}")),
     }
 }
 

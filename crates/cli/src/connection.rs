@@ -52,6 +52,11 @@ impl Connection {
         Connection { address: vec![address.to_string()], ..self.clone() }
     }
 
+    /// The same, but at the first of `addresses` that answers.
+    pub fn at_any(&self, addresses: Vec<String>) -> Connection {
+        Connection { address: addresses, ..self.clone() }
+    }
+
     /// What the arguments say, as options of the client.
     pub fn options(&self) -> Result<Options, Failure> {
         let addresses = match self.address.is_empty() {

@@ -65,7 +65,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         let report = scenario.explore(None, limits)?;
         say!("  {}", seen(&report, begun));
         for finding in &report.findings {
-            say!("  {:9} {}", verdict(finding), finding.property);
+            say!("  {:9} {}", verdict(finding, report.complete), finding.property);
             if !finding.holds {
                 finding.steps.iter().for_each(|step| say!("            {step}"));
             }
@@ -89,8 +89,10 @@ fn seen(report: &Report, begun: Instant) -> String {
     format!("{states} states, {all}; {steps} steps; at most {} steps deep; {:.1} s", depth.saturating_sub(1), begun.elapsed().as_secs_f64())
 }
 
-fn verdict(finding: &Finding) -> &'static str {
+fn verdict(finding: &Finding, complete: bool) -> &'static str {
     match (finding.holds, finding.possible) {
+        // In states that nobody has visited it may not.
+        (true, false) if !complete => "so far",
         (true, false) => "holds",
         (true, true) => "possible",
         (false, false) => "BROKEN",
@@ -119,4 +121,17 @@ fn planted(arguments: &Arguments, name: &str, limits: Limits) -> Result<ExitCode
         all_found &= report.broken().is_some();
     }
     Ok(if all_found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_seen_everywhere_is_not_said_to_hold() {
+        let finding = |holds: bool, possible: bool| Finding { property: "one", holds, possible, steps: Vec::new() };
+        assert_eq!([true, false].map(|complete| verdict(&finding(true, false), complete)), ["holds", "so far"]);
+        assert_eq!([true, false].map(|complete| verdict(&finding(true, true), complete)), ["possible"; 2]);
+        assert_eq!([true, false].map(|complete| verdict(&finding(false, false), complete)), ["BROKEN"; 2]);
+    }
 }

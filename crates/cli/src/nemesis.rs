@@ -170,10 +170,25 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
     };
     let report = tokio::select! {
-        report = rheostat_nemesis::run(&options, tell) => report?,
+        report = rheostat_nemesis::run(&options, tell) => report,
         name = stop.heard() => return Err(format!("{name}: given up, nothing was checked")),
     };
-    end(&report, temporary, &options.folder, (arguments.history.as_deref(), arguments.json.as_deref()))
+    match report {
+        Ok(report) => end(&report, temporary, &options.folder, (arguments.history.as_deref(), arguments.json.as_deref())),
+        Err(why) if has_logs(&options.folder) => {
+            if let Some(made) = temporary {
+                let _ = made.keep();
+            }
+            Err(format!("{why}\nLogs and data are in {}", options.folder.display()))
+        }
+        Err(why) => Err(why),
+    }
+}
+
+/// Whether a node in `folder` has said something.
+fn has_logs(folder: &Path) -> bool {
+    let nodes = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    nodes.map(|node| node.path().join("log")).any(|log| std::fs::metadata(log).is_ok_and(|log| log.len() > 0))
 }
 
 /// Says what came of a run, and writes the files that were asked for. A temporary folder stays where something was found, or where a file cannot be written.

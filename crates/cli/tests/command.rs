@@ -101,8 +101,11 @@ fn wrong_arguments_are_refused_with_the_reason() {
     fails(&["ctl", "-a", "127.0.0.1:1", "status"], 1, "-a takes a gRPC address");
     fails(&["kv", "--level", "stronger", "get", "k"], 2, "the levels are: eventual, session, causal");
     fails(&["kv", "--authority", "no-such.pem", "get", "k"], 1, "no-such.pem: cannot be read");
+    fails(&["app", "social", "--settle", "100"], 1, "--settle goes with --rollback task");
     fails(&["bench", "ycsb", "z"], 2, "there is no workload \"z\"");
     fails(&["bench", "ycsb", "a", "--rate", "10", "--pipeline", "2"], 2, "cannot be used with");
+    fails(&["bench", "ycsb", "a", "--in-flight", "2"], 2, "--rate <N>");
+    fails(&["bench", "ycsb", "c", "--no-load"], 2, "--address <HOST:PORT>");
     fails(&["bench", "ycsb", "a", "--duration", "-1"], 2, "unexpected argument '-1'");
     fails(&["bench", "ycsb", "a", "--connections", "0"], 1, "number of connections");
     fails(&["bench", "--json", "/no/such/folder/file", "ycsb", "a"], 1, "/no/such/folder/file: cannot be written");
@@ -130,6 +133,50 @@ fn a_report_stays_until_there_is_another_one() {
     fails(&["app", "social", "-a", "127.0.0.1:1", "--json", &file.display().to_string()], 1, "cannot connect");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "of an earlier run");
     fails(&["app", "social", "-a", "127.0.0.1:1", "--json", "/no/such/folder/file"], 1, "/no/such/folder/file: cannot be written");
+    fails(&["bench", "--json", &file.display().to_string(), "ycsb", "a", "--connections", "0"], 1, "number of connections");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "of an earlier run");
+}
+
+#[test]
+fn a_load_of_which_nothing_succeeds_fails() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // One request at a time, and a read is one request.
+            while let Ok(1..) = stream.read(&mut [0; 4096]) {
+                let _ = stream.write_all(b"-NOAUTH Authentication required.\r\n");
+            }
+        }
+    });
+    let load = ["--no-load", "--fields", "1", "--connections", "1", "--warm-up", "0", "--operations", "5"];
+    let output = rheostat(&[&["bench", "ycsb", "a", "--address", &address], &load[..]].concat());
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}{}", text(&output.stderr));
+    assert!(said.contains("Failed operations: 5 NOAUTH."), "{said}");
+}
+
+#[test]
+fn a_benchmark_that_is_ended_takes_its_folder_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let is_empty = || std::fs::read_dir(folder.path()).unwrap().next().is_none();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rheostat"))
+        .args(["bench", "ycsb", "a", "--records", "10", "--rate", "1", "--duration", "3600"])
+        .env("TMPDIR", folder.path())
+        .env_remove("RHEOSTAT_LOG")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let error = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert!(error.contains("ended by SIGINT") && is_empty(), "{error}");
 }
 
 #[test]
@@ -793,6 +840,38 @@ fn applications_end_with_an_outcome_that_the_store_has() {
         let (_, output) = app(&demo, arguments);
         assert!(!output.status.success() && text(&output.stderr).contains(words), "{arguments:?}: {}", text(&output.stderr));
     }
+    demo.terminate();
+}
+
+/// While data centers differ its outcome is waited for.
+#[test]
+fn an_application_ends_while_its_outcome_is_waited_for() {
+    let demo = Demo::start(&["--rtt", "40"]);
+    for other in ["us-east", "us-west"] {
+        let paused = demo.ctl(&["pause-link", other, "eu"]);
+        assert!(paused.status.success(), "{}", text(&paused.stderr));
+    }
+    let address = format!("127.0.0.1:{}", demo.ports[0].1);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rheostat"))
+        .args(["app", "social", "-a", &address, "--nodes", "8", "--clients", "3", "--duration", "1"])
+        .env_remove("RHEOSTAT_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert!(line.contains(" done, "), "{line}");
+    // The first one ends its clients, if they still work.
+    while child.try_wait().unwrap().is_none() {
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let ended = child.wait_with_output().unwrap();
+    let error = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert!(error.contains("it was ended before its outcome had been read"), "{error}");
     demo.terminate();
 }
 

@@ -1,5 +1,6 @@
 //! Reading a cluster's state as of one time while everybody writes, and writing it to another cluster; what that promises stands in `docs/backup.md`.
 
+use crate::session::is_unanswered;
 use crate::{Client, Error, v1};
 use rheostat_clock::Timestamp;
 use rheostat_core::export::{ExportAnswer, ExportCall, Exported, Kind};
@@ -407,6 +408,26 @@ impl Walk {
     }
 }
 
+/// The cluster as a node describes it now, of those of its data center that `client` knows by now: the ones of its start may have gone.
+///
+/// # Errors
+/// None of them answers.
+pub async fn topology(client: &Client) -> Result<v1::TopologyResponse, Error> {
+    let mut last = Error::Unreachable("no node to ask".into());
+    for node in client.any() {
+        match client.store(node)?.topology(client.request(v1::TopologyRequest {})).await {
+            Ok(answer) => return Ok(answer.into_inner()),
+            Err(status) => {
+                if is_unanswered(&status) {
+                    client.avoid(node);
+                }
+                last = status.into();
+            }
+        }
+    }
+    Err(last)
+}
+
 /// What came of a write of keys of a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
@@ -431,7 +452,8 @@ pub async fn import(clients: &[Client], keyspace: &str, keys: Vec<Exported>, pat
     let mut client = first;
     loop {
         let message = v1::ImportRequest { keyspace: keyspace.into(), keys: keys.clone() };
-        let error = match client.admin().import(client.request_within(message, STEP)).await {
+        // A value that could be written can be written again: the node says what is too large for it.
+        let error = match client.admin().max_encoding_message_size(usize::MAX).import(client.request_within(message, STEP)).await {
             Ok(response) => {
                 let v1::ImportResponse { written, deleted } = response.into_inner();
                 return Ok(Imported { written, deleted });

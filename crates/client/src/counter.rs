@@ -148,12 +148,17 @@ impl Session {
         let options = self.client.options();
         let mut tries = if again { Tries::reading(options) } else { Tries::new(options) };
         let reply = loop {
-            match self.call(key, &tries, &call).await {
+            let sent = self.call(key, &tries, &call).await;
+            match sent {
                 Err(failed) if again && tries.again(&failed.error).await => {}
-                result => break result?,
+                sent if again => break sent?,
+                sent => break self.told(sent)?,
             }
         };
         self.set_token(reply.session);
+        if !again {
+            self.copies = reply.copies.map(Copies::from);
+        }
         let counter = reply.counter.ok_or_else(|| Error::Server("the answer does not say what the counter is".into()))?;
         let Achievement { level, staleness_ms, achieved } = quality(counter.quality)?;
         let rights = counter.rights.into_iter().map(rights).collect::<Result<_, _>>()?;

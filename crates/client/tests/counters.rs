@@ -36,6 +36,8 @@ enum Failure {
     Unavailable,
     Busy,
     Refused,
+    /// It is made, and too few have it in time.
+    Made,
 }
 
 impl Failing {
@@ -47,6 +49,11 @@ impl Failing {
             Some(Failure::Unavailable) => Err(Status::unavailable("away")),
             Some(Failure::Busy) => Err(Status::resource_exhausted("busy")),
             Some(Failure::Refused) => Err(Status::failed_precondition("no")),
+            Some(Failure::Made) => {
+                let mut status = Status::deadline_exceeded("too few copies");
+                status.metadata_mut().insert("rheostat-session", "made".parse().unwrap());
+                Err(status)
+            }
         }
     }
 
@@ -248,6 +255,17 @@ async fn a_write_that_fails_has_no_receipt_and_no_copies() {
     assert_eq!((session.take_receipt(), session.copies()), (None, None));
     session.put("k", "3").await.unwrap();
     assert_eq!(session.take_receipt().as_deref(), Some("said"));
+}
+
+#[tokio::test]
+async fn a_counter_that_is_made_and_has_too_few_copies_is_in_the_session() {
+    let node = Failing::default();
+    let client = node.client(Options::default()).await;
+    let mut session = client.session("0");
+    session.put("k", "1").await.unwrap();
+    *node.failures.lock().unwrap() = vec![Failure::Made];
+    assert!(matches!(session.counter("c").create(NewCounter::default()).await, Err(Error::Timeout(_))));
+    assert_eq!((session.token(), session.copies()), ("made", None));
 }
 
 #[tokio::test]

@@ -22,6 +22,9 @@ pub enum Kind {
 /// The most nodes of a cluster that is checked here: each node's configuration names all nodes, so checking takes their number squared.
 const MOST_NODES: usize = 128;
 
+/// The most data centers of a cluster: as many as a node takes. What is drawn of them, and what is emulated, grows with their number squared.
+const MOST_PLACES: usize = 64;
+
 /// The most bytes of a file times the rows of one of its sizes: as long as checking an experiment takes.
 const MOST_WORK: usize = 8 << 20;
 
@@ -327,11 +330,15 @@ pub fn experiment(file: &str, text: &str) -> Result<Experiment, Wrong> {
 /// The cluster in `text`, called `file` in errors.
 ///
 /// # Errors
-/// As `rheostat ctl cluster up` says them; or it has too many nodes to be checked here.
+/// As `rheostat ctl cluster up` says them; or it has too many data centers or nodes to be checked here.
 pub fn cluster(file: &str, text: &str) -> Result<Description, Wrong> {
     let path = Path::new(file);
     let wrong = |error: ConfigError| Wrong { line: error.line(), key: error.key().map(str::to_owned), text: error.in_file(path).to_string() };
     if let Ok(unchecked) = toml::from_str::<Description>(text) {
+        let places = unchecked.data_centers.len();
+        if places > MOST_PLACES {
+            return Err(wrong(ConfigError::at("data_center", format!("there are {places} data centers; at most {MOST_PLACES}"))));
+        }
         let nodes = unchecked.data_centers.iter().map(|data_center| data_center.size()).sum::<usize>();
         // Beyond 1024 the reader refuses before it makes one.
         if nodes > MOST_NODES && nodes <= 1024 {
@@ -369,7 +376,8 @@ pub fn checked(kind: Kind, text: &str) -> Value {
 
 /// What is drawn of a cluster file, as far as it can be read, right or not.
 fn drawn_cluster(text: &str) -> Value {
-    let Ok(description) = toml::from_str::<Description>(text) else { return Value::Null };
+    let description = toml::from_str::<Description>(text).ok().filter(|description| description.data_centers.len() <= MOST_PLACES);
+    let Some(description) = description else { return Value::Null };
     let names = description.names();
     let sizes: usize = description.data_centers.iter().map(|data_center| data_center.size()).sum();
     // Nodes follow from the whole file, where it is right.
@@ -399,7 +407,7 @@ fn drawn_experiment(text: &str, experiment: Option<&Experiment>) -> Value {
         cluster: Cluster,
     }
     let cluster = experiment.map(|experiment| experiment.cluster.clone()).or_else(|| toml::from_str::<Only>(text).ok().map(|only| only.cluster));
-    let Some(cluster) = cluster.filter(|cluster| cluster.regions.len() <= 64) else { return Value::Null };
+    let Some(cluster) = cluster.filter(|cluster| cluster.regions.len() <= MOST_PLACES) else { return Value::Null };
     let clients = |dc: usize| -> u64 {
         let loads = experiment.map_or(&[][..], |experiment| &experiment.load);
         let there = loads.iter().filter(|load| {

@@ -141,10 +141,25 @@ pub fn cluster(from: &Value, into: &Value) -> Result<Taken, String> {
     if let Some(slow) = cluster.slow {
         let dc = usize::from(slow.data_center);
         // A node for each partition, as a slow one needs.
-        data_centers[dc] = json!({ "name": names[dc], "nodes": cluster.partitions });
+        if let Some(place) = data_centers[dc].as_object_mut() {
+            set(place, "nodes", Some(json!(cluster.partitions)));
+            if place.remove("node").is_some() {
+                notes.push(format!("the nodes of {} were listed: the list went", names[dc]));
+            }
+        }
         emulation.insert("slow".into(), json!([{ "data_center": names[dc], "partition": slow.partition, "ms": slow.ms }]));
         notes.push(format!("{} has a node for each partition, since a slow partition needs one of its own", names[dc]));
     }
+    // Clocks of single nodes stay, of those that are left.
+    let is_left = |clock: &&Value| {
+        let node = clock["node"].as_str().unwrap_or_default();
+        data_centers.iter().any(|place| {
+            let is_listed = place["node"].as_array().is_some_and(|listed| listed.iter().any(|one| one["name"] == node));
+            is_listed || place["name"].as_str().and_then(|name| node.strip_prefix(name)).is_some_and(|rest| rest.starts_with('-'))
+        })
+    };
+    let clocks: Vec<Value> = made["emulation"]["clock"].as_array().into_iter().flatten().filter(is_left).cloned().collect();
+    set(&mut emulation, "clock", (!clocks.is_empty()).then(|| clocks.into()));
     if cluster.jitter_ms > 0.0 {
         notes.push(format!("jitter of up to {} ms became {} ms on average (gamma distribution)", cluster.jitter_ms, cluster.jitter_ms / 2.0));
     }

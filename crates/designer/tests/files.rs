@@ -230,6 +230,21 @@ fn what_would_take_long_to_check_is_refused_at_once() {
     assert!(began.elapsed() < Duration::from_secs(20));
 }
 
+/// Ways between data centers are as many as their number squared, in the file's meaning and in what is drawn of it.
+#[test]
+fn more_data_centers_than_a_cluster_has_are_not_drawn() {
+    for more in ["", ", reserved = true"] {
+        let told = |count: usize| {
+            let places: String = (0..count).map(|number| format!("{{ name = 'd{number}'{} }},", if number == 0 { "" } else { more })).collect();
+            check("cluster", json!({ "text": format!("cluster = 'c'\ndata_center = [{places}]\nemulation = {{ round_trip_ms = 1 }}\n") }))
+        };
+        assert_eq!(told(64)["drawn"]["ways"].as_array().unwrap().len(), 64 * 63, "{more}");
+        let many = told(65);
+        assert_eq!((&many["drawn"], &many["wrong"]["key"]), (&Value::Null, &json!("data_center")), "{more}");
+        assert!(many["wrong"]["text"].as_str().unwrap().contains("65 data centers; at most 64"), "{}", many["wrong"]);
+    }
+}
+
 fn example(kind: &str, name: &str) -> Value {
     check(kind, json!({ "example": name }))["file"].clone()
 }
@@ -279,6 +294,19 @@ fn ways_go_to_and_fro() {
     let ways = |told: &Value| told["drawn"]["ways"].as_array().unwrap().iter().map(|way| way["ms"].as_f64().unwrap()).collect::<Vec<_>>();
     assert_eq!((ways(&told), ways(&written)), (vec![5.0, 33.3], vec![5.0, 33.3]));
     assert_eq!(back["security"], from["security"], "what an experiment has no word for stays");
+    assert_eq!(back["emulation"]["clock"], from["emulation"]["clock"]);
+}
+
+#[test]
+fn a_slow_partition_leaves_its_data_center_where_it_is() {
+    let mut from = check("cluster", json!({ "text": EVERYTHING }))["file"].clone();
+    from["emulation"]["slow"] = json!([{ "data_center": "east", "partition": 2, "ms": 4.0 }]);
+    from["data_center"][0]["node"] = json!([{ "name": "one", "partitions": [0, 1] }, { "host": "10.0.0.6", "partitions": [2] }]);
+    let (experiment, _) = take_over::experiment(&from, &Value::Null).unwrap();
+    let (back, notes) = take_over::cluster(&experiment, &from).unwrap();
+    assert_eq!(back["data_center"][0], json!({ "name": "east", "host": "10.0.0.5", "nodes": 3 }));
+    assert!(notes.iter().any(|note| note.contains("the nodes of east were listed")), "{notes:?}");
+    assert_eq!(back["emulation"]["clock"], Value::Null, "that of a node that is gone");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::selection::Set;
 use crate::{Fault, ROOMS};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,6 +27,12 @@ pub fn is_left_out(room: &str, name: &str) -> bool {
     LEFT_OUT.contains(&(room, name))
 }
 
+/// The file with what a build left.
+pub const BUILT: &str = "built.json";
+
+/// The file with what a run of that build showed without a mutant.
+pub const BASELINE: &str = "baseline.json";
+
 /// Folders that nothing of the copy needs.
 const NOT_COPIED: &[&str] = &["target", ".git", "node_modules"];
 
@@ -45,6 +51,29 @@ impl Folder {
         self.0.join(name)
     }
 
+    /// Keeps others out, for as long as what is returned is there.
+    ///
+    /// # Errors
+    /// Another one works here, or the folder cannot be written.
+    pub fn alone(&self) -> Result<File, Fault> {
+        let at = |error: std::io::Error| format!("{}: {error}", self.0.display());
+        fs::create_dir_all(&self.0).map_err(at)?;
+        let file = File::options().append(true).create(true).open(self.state("lock")).map_err(at)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(format!("{}: another rheostat-mutants works there; --folder names another one", self.0.display())),
+            Err(TryLockError::Error(error)) => Err(at(error)),
+        }
+    }
+
+    /// Lets go of what is known of a build whose tree is not there any more.
+    fn forget(&self) -> Result<(), Fault> {
+        for path in [BUILT, BASELINE].map(|name| self.state(name)).iter().filter(|path| path.exists()) {
+            fs::remove_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// Keeps `what` in a file of that name.
     ///
     /// # Errors
@@ -60,7 +89,8 @@ impl Folder {
     /// It is not there, or is something else.
     pub fn kept<T: for<'a> Deserialize<'a>>(&self, name: &str) -> Result<T, Fault> {
         let path = self.state(name);
-        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}: build first", path.display()))?;
+        let first = if name == BASELINE { "baseline" } else { "build" };
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}: rheostat-mutants {first} first", path.display()))?;
         serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 }
@@ -89,7 +119,7 @@ pub struct Built {
     pub mutants: BTreeSet<u32>,
 }
 
-fn files(root: &Path) -> Result<BTreeSet<PathBuf>, Fault> {
+fn files(root: &Path, but: &Path) -> Result<BTreeSet<PathBuf>, Fault> {
     let mut found = BTreeSet::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
@@ -101,7 +131,7 @@ fn files(root: &Path) -> Result<BTreeSet<PathBuf>, Fault> {
             }
             if !path.is_dir() {
                 found.extend(path.strip_prefix(root).map(Path::to_owned));
-            } else if !NOT_COPIED.iter().any(|not| name == *not) {
+            } else if path != but && !NOT_COPIED.iter().any(|not| name == *not) {
                 open.push(path);
             }
         }
@@ -129,7 +159,8 @@ fn switch(file: &str) -> &'static str {
 pub fn copy(root: &Path, set: &Set, dropped: &BTreeSet<u32>, folder: &Folder) -> Result<BTreeMap<String, Rewritten>, Fault> {
     let tree = folder.tree();
     fs::create_dir_all(&tree).map_err(|error| format!("{}: {error}", tree.display()))?;
-    let wanted = files(root)?;
+    folder.forget()?;
+    let wanted = files(root, &folder.0)?;
     let mut rewritten = BTreeMap::new();
     for file in &wanted {
         let name = file.to_string_lossy().into_owned();
@@ -151,7 +182,7 @@ pub fn copy(root: &Path, set: &Set, dropped: &BTreeSet<u32>, folder: &Folder) ->
     }
     let switch = PathBuf::from("crates/clock/src/mutant.rs");
     write(&tree.join(&switch), SWITCH.as_bytes())?;
-    for file in files(&tree)?.difference(&wanted).filter(|file| **file != switch && *file != Path::new("Cargo.lock")) {
+    for file in files(&tree, &folder.0)?.difference(&wanted).filter(|file| **file != switch && *file != Path::new("Cargo.lock")) {
         let _ = fs::remove_file(tree.join(file));
     }
     Ok(rewritten)
@@ -188,7 +219,7 @@ pub fn build(
             let mutants = set.edits.values().flatten().map(|edit| edit.number).filter(|number| !dropped.contains(number)).collect();
             programs.sort_by(|a, b| (&a.room, &a.name).cmp(&(&b.room, &b.name)));
             let built = Built { programs, seeds, dropped, mutants };
-            folder.keep("built.json", &built)?;
+            folder.keep(BUILT, &built)?;
             return Ok(built);
         }
         for (number, why) in &bad {

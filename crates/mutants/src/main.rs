@@ -1,12 +1,14 @@
 //! `rheostat-mutants`: makes mutants, builds them, runs them, tells of them.
 
 use clap::{Parser, Subcommand};
-use rheostat_mutants::building::{self, Built, Folder};
+use rheostat_mutants::building::{self, BASELINE, BUILT, Built, Folder};
 use rheostat_mutants::results::{Fate, Line, Results};
 use rheostat_mutants::running::{self, Baseline, Budget};
 use rheostat_mutants::selection::{self, FOLDER, Set};
 use rheostat_mutants::{Fault, ROOMS, TESTED, hash, report};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -73,7 +75,7 @@ enum Command {
         #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
         only: Vec<u32>,
         /// Run survivors again
-        #[arg(long)]
+        #[arg(long, conflicts_with = "only")]
         survivors: bool,
         /// Begin no mutant after so many seconds
         #[arg(long, value_name = "SECONDS")]
@@ -108,13 +110,14 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
         Command::Build { jobs, rooms } => {
             let all = || TESTED.iter().map(|room| (*room).to_owned()).collect();
             let rooms: Vec<String> = if rooms.is_empty() { all() } else { rooms.clone() };
+            let _alone = folder.alone()?;
             let set = Set::read(&root)?;
             set.stale.iter().for_each(|(number, why)| eprintln!("mutant {number} is stale: {why}"));
             let mut results = results(&root)?;
             let known = |number: &u32| results.get(*number).is_some_and(|line| line.fate == Fate::DoesNotCompile);
             let dropped = set.mutants.iter().map(|mutant| mutant.number).filter(known).collect();
-            let built = building::build(&root, &set, dropped, &rooms, &folder, *jobs, &mut |line| println!("{line}"))?;
-            println!("{} mutants, {} do not compile, {} programs of tests", built.mutants.len(), built.dropped.len(), built.programs.len());
+            let built = building::build(&root, &set, dropped, &rooms, &folder, *jobs, &mut |line| say(format_args!("{line}")))?;
+            say(format_args!("{} mutants, {} do not compile, {} programs of tests", built.mutants.len(), built.dropped.len(), built.programs.len()));
             for number in &built.dropped {
                 let by = String::new();
                 results.put(Line { number: *number, fate: Fate::DoesNotCompile, by, reached: false, seconds: 0.0, seeds: 0 })?;
@@ -122,25 +125,21 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
             Ok(true)
         }
         Command::Baseline { each } => {
-            let built: Built = folder.kept("built.json")?;
-            let baseline = running::baseline(&built, &folder, *each, Duration::from_secs(3600), &mut |line| println!("{line}"))?;
+            let _alone = folder.alone()?;
+            let built: Built = folder.kept(BUILT)?;
+            let baseline = running::baseline(&built, &folder, *each, Duration::from_secs(3600), &mut |line| say(format_args!("{line}")))?;
             let reached =
                 |number: &&u32| baseline.cover.contains_key(number) || baseline.programs.iter().any(|(_, _, cover)| cover.contains_key(number));
-            println!("{} of them are come by", built.mutants.iter().filter(reached).count());
+            say(format_args!("{} of them are come by", built.mutants.iter().filter(reached).count()));
             Ok(true)
         }
         Command::Run { jobs, seeds, longest, only, survivors, max_seconds } => {
+            let _alone = folder.alone()?;
             let set = Set::read(&root)?;
             let results = results(&root)?;
             let budget = Budget { seeds: Duration::from_secs(*seeds), longest: *longest };
-            let wanted = |number: u32| match results.get(number) {
-                _ if !only.is_empty() => only.contains(&number),
-                None => !survivors,
-                Some(line) => *survivors && line.fate == Fate::Survived,
-            };
-            let built: Built = folder.kept("built.json")?;
-            let mut open: Vec<(u32, String)> = set.mutants.iter().map(|mutant| (mutant.number, mutant.file.clone())).collect();
-            open.retain(|(number, _)| wanted(*number) && built.mutants.contains(number));
+            let built: Built = folder.kept(BUILT)?;
+            let mut open = running::open(&set, &built, &results, only, *survivors)?;
             // In no order, so that a part of a run is a sample of the whole.
             open.sort_by_key(|(number, _)| hash(&format!("in turn {number}")).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29));
             run_all(&folder, &built, open, results, budget, (*jobs).max(1), max_seconds.map(Duration::from_secs))
@@ -148,10 +147,15 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
         Command::Report { check } => {
             let (report, wrong) = report::page(&root, &Set::read(&root)?, *check)?;
             wrong.iter().for_each(|line| eprintln!("{line}"));
-            println!("{:.1} % of the mutants that compile and are not equivalent are caught", report.share * 100.0);
+            say(format_args!("{:.1} % of the mutants that compile and are not equivalent are caught", report.share * 100.0));
             Ok(wrong.is_empty())
         }
     }
+}
+
+/// Prints a line. That nobody reads it is no reason to fail.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn results(root: &Path) -> Result<Results, Fault> {
@@ -167,15 +171,15 @@ fn list(root: &Path, sites: bool, stale: bool) -> Result<bool, Fault> {
                 *counts.entry((selection::room(&site.file).to_owned(), site.rule)).or_default() += 1;
             }
         }
-        counts.iter().for_each(|((room, rule), count)| println!("{room}\t{rule}\t{count}"));
+        counts.iter().for_each(|((room, rule), count)| say(format_args!("{room}\t{rule}\t{count}")));
         return Ok(true);
     }
     if !stale {
         for mutant in &set.mutants {
-            println!("{}\t{}\t{}\t{}\t{}\t{}", mutant.number, mutant.file, mutant.function, mutant.rule, mutant.text, mutant.instead);
+            say(format_args!("{}\t{}\t{}\t{}\t{}\t{}", mutant.number, mutant.file, mutant.function, mutant.rule, mutant.text, mutant.instead));
         }
     }
-    set.stale.iter().for_each(|(number, why)| println!("stale: {number}: {why}"));
+    set.stale.iter().for_each(|(number, why)| say(format_args!("stale: {number}: {why}")));
     Ok(set.stale.is_empty())
 }
 
@@ -189,7 +193,7 @@ fn draw(root: &Path, seed: u64, rooms: &[String]) -> Result<bool, Fault> {
         quotas.insert(name.to_owned(), count.parse().map_err(|error| format!("--room {room}: {error}"))?);
     }
     let chosen = selection::draw(&selection::sources(root)?, &quotas, seed);
-    print!("{}", selection::text(&chosen, seed));
+    say(format_args!("{}", selection::text(&chosen, seed).trim_end()));
     Ok(true)
 }
 
@@ -202,7 +206,7 @@ fn run_all(
     jobs: usize,
     limit: Option<Duration>,
 ) -> Result<bool, Fault> {
-    let baseline: Baseline = folder.kept("baseline.json")?;
+    let baseline: Baseline = folder.kept(BASELINE)?;
     let (began, count) = (std::time::Instant::now(), open.len());
     let (open, results, fault) = (Mutex::new(open), Mutex::new(results), Mutex::new(None));
     let work = || {
@@ -211,7 +215,7 @@ fn run_all(
             let Some((number, file)) = next else { return };
             let line = running::mutant(number, &file, built, &baseline, folder, budget);
             let kept = line.and_then(|line| {
-                println!("{number}\t{:?}\t{:.1} s\t{}", line.fate, line.seconds, line.by);
+                say(format_args!("{number}\t{:?}\t{:.1} s\t{}", line.fate, line.seconds, line.by));
                 results.lock().map_err(|_| "a thread has panicked".to_owned())?.put(line)
             });
             if let Err(why) = kept {
@@ -225,6 +229,6 @@ fn run_all(
         return Err(why);
     }
     let left = open.into_inner().map_or(0, |open| open.len());
-    println!("{} mutants run, {left} left, {:.0} s", count - left, began.elapsed().as_secs_f64());
+    say(format_args!("{} mutants run, {left} left, {:.0} s", count - left, began.elapsed().as_secs_f64()));
     Ok(true)
 }

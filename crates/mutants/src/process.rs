@@ -34,10 +34,12 @@ pub struct Outcome {
 /// Address space that a mutant may take, in KiB: one that never stops appending takes the machine with it otherwise.
 pub const MEMORY_KIB: u64 = 6 << 20;
 
-/// A command that is held to [`MEMORY_KIB`].
+/// A command that is held to [`MEMORY_KIB`]. It ends with its process group when its standard input does, which whoever has started it holds: one that never
+/// ends by itself would outlive a Ctrl-C otherwise, which the group does not hear.
 pub fn limited(program: &str) -> Command {
+    let watch = "exec 3<&0 </dev/null; { cat <&3; kill -KILL -$$; } >/dev/null 2>&1 & exec 3<&-";
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {MEMORY_KIB}; ulimit -c 0; exec \"$0\" \"$@\""), program]);
+    command.args(["-c", &format!("{watch}; ulimit -v {MEMORY_KIB}; ulimit -c 0; exec \"$0\" \"$@\""), program]);
     command
 }
 
@@ -47,8 +49,9 @@ pub fn limited(program: &str) -> Command {
 /// It cannot be started.
 pub fn run(command: &mut Command, limit: Duration, seen: impl Fn(&str) -> Option<String>) -> Result<Outcome, Fault> {
     let began = Instant::now();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
+    let _held = child.stdin.take();
     let (send, lines_of) = mpsc::channel();
     let (out, err) = (child.stdout.take(), child.stderr.take());
     if let Some(out) = out {

@@ -3,6 +3,7 @@
 use crate::Fault;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// What came of a mutant.
@@ -64,11 +65,15 @@ impl Results {
         self.lines.get(&number)
     }
 
-    /// Takes in a line, and writes the file.
+    /// Takes in a line beside those that others have put into the file meanwhile, and writes it.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// It cannot be read or written.
     pub fn put(&mut self, line: Line) -> Result<(), Fault> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let locked = File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
+        let _locked = locked.map_err(|error| format!("{}: {error}", folder.display()))?;
+        self.lines = Results::read(&self.path)?.lines;
         self.lines.insert(line.number, line);
         let mut text = String::new();
         for line in self.lines.values() {

@@ -1,10 +1,10 @@
 //! Each mutant's run: tests that come by its place, then seeds, until something notices it.
 
 use crate::Fault;
-use crate::building::{Built, Folder, Program};
+use crate::building::{BASELINE, Built, Folder, Program};
 use crate::process::{self, Ended, Outcome};
-use crate::results::{Fate, Line};
-use crate::selection::room;
+use crate::results::{Fate, Line, Results};
+use crate::selection::{Set, room};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -122,10 +122,34 @@ pub fn baseline(built: &Built, folder: &Folder, each: u64, longest: Duration, sa
         let seconds = outcome.took.as_secs_f64();
         say(&format!("{} {}: {} tests come by {} mutants, {seconds:.1} s", program.room, program.name, tests.len(), by.len()));
         found.programs.push((program.clone(), seconds, by));
-        folder.keep("baseline.json", &found)?;
     }
     fresh()?;
+    // A part of it would have mutants survive that only the rest comes by.
+    folder.keep(BASELINE, &found)?;
     Ok(found)
+}
+
+/// The mutants that are to be run, and their files: those of `only`, whatever came of them; else those without a result, or with `survivors` those that survived.
+///
+/// # Errors
+/// One of `only` cannot be run.
+pub fn open(set: &Set, built: &Built, results: &Results, only: &[u32], survivors: bool) -> Result<Vec<(u32, String)>, Fault> {
+    let is_there = |number: u32| set.mutants.iter().any(|mutant| mutant.number == number);
+    if let Some(number) = only.iter().find(|number| !is_there(**number) || !built.mutants.contains(*number)) {
+        let why = match (is_there(*number), built.dropped.contains(number)) {
+            (false, _) => "there is no such mutant",
+            (true, true) => "it does not compile; a build tries it again when its line in results.jsonl is gone",
+            (true, false) => "it is not in the build: `list --stale` says if it is stale, and `build` makes another one",
+        };
+        return Err(format!("mutant {number}: {why}"));
+    }
+    let wanted = |number: u32| match results.get(number) {
+        _ if !only.is_empty() => only.contains(&number),
+        None => !survivors,
+        Some(line) => survivors && line.fate == Fate::Survived,
+    };
+    let open = set.mutants.iter().filter(|mutant| wanted(mutant.number) && built.mutants.contains(&mutant.number));
+    Ok(open.map(|mutant| (mutant.number, mutant.file.clone())).collect())
 }
 
 /// Runs a mutant of `file` until something notices it.
@@ -227,7 +251,7 @@ fn seeds(line: &mut Line, built: &Built, baseline: &Baseline, folder: &Folder, b
     }
     let (until, mut first) = (Instant::now() + budget, 1);
     loop {
-        let left = until.saturating_duration_since(Instant::now()).as_secs();
+        let left = until.saturating_duration_since(Instant::now()).as_secs_f64().ceil() as u64;
         if left == 0 {
             return Ok(());
         }

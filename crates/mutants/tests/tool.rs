@@ -1,14 +1,17 @@
 //! The tool on small sources; and that what the repository keeps is in step.
 
+use rheostat_mutants::building::{self, Built, Program};
 use rheostat_mutants::process::{self, Ended};
+use rheostat_mutants::report;
 use rheostat_mutants::results::{Fate, Line, Results};
 use rheostat_mutants::rewrite::{Edit, crossing, rewrite};
+use rheostat_mutants::running::{self, Baseline, Budget};
 use rheostat_mutants::selection::{self, Chosen, Set, Written};
 use rheostat_mutants::sites::{self, Form, Source};
-use rheostat_mutants::{building, report};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const FILE: &str = "crates/clock/src/lib.rs";
@@ -223,7 +226,7 @@ fn a_copy_has_the_switch_and_its_mutants_and_nothing_is_written_twice() {
     assert_eq!(sources.iter().map(|source| source.file.as_str()).collect::<Vec<_>>(), ["crates/clock/src/inner.rs", FILE]);
     let chosen = selection::draw(&sources, &BTreeMap::from([("clock".to_owned(), 1000)]), 1);
     let set = Set::of(&sources, &chosen, &[]).unwrap();
-    let kept = building::Folder(folder.path().join("kept"));
+    let kept = building::Folder(root.join("kept"));
     let rewritten = building::copy(&root, &set, &BTreeSet::new(), &kept).unwrap();
     assert_eq!(rewritten.len(), 2);
     let read = |name: &str| std::fs::read_to_string(kept.tree().join(name)).unwrap();
@@ -236,8 +239,12 @@ fn a_copy_has_the_switch_and_its_mutants_and_nothing_is_written_twice() {
     std::thread::sleep(Duration::from_millis(20));
     building::copy(&root, &set, &BTreeSet::new(), &kept).unwrap();
     assert_eq!(time(), before, "what is as it was keeps its time, so that it is not compiled again");
+    assert!(!kept.tree().join("kept").exists(), "it is no part of what it holds");
+    let known = [building::BUILT, building::BASELINE];
+    known.iter().for_each(|name| kept.keep(name, &1).unwrap());
     let all: BTreeSet<u32> = chosen.iter().map(|one| one.number).collect();
     building::copy(&root, &set, &all, &kept).unwrap();
+    assert!(known.iter().all(|name| !kept.state(name).exists()), "of what the tree is not any more nothing is known");
     assert_eq!(read("crates/clock/src/inner.rs"), "pub fn is_two(at: u32) -> bool { at == 2 }\n");
 }
 
@@ -264,6 +271,91 @@ fn a_process_ends_at_the_first_failure_or_when_its_time_is_up_with_all_it_has_st
     let mut greedy = process::limited("sh");
     greedy.args(["-c", "ulimit -v"]);
     assert_eq!(process::run(&mut greedy, Duration::from_secs(10), |_| None).unwrap().lines, [process::MEMORY_KIB.to_string()]);
+}
+
+#[test]
+fn a_process_does_not_outlive_who_has_started_it() {
+    let mut command = process::limited("sleep");
+    let mut child = command.arg("60").stdin(Stdio::piped()).process_group(0).spawn().unwrap();
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+}
+
+fn line(number: u32, fate: Fate) -> Line {
+    Line { number, fate, by: String::new(), reached: true, seconds: 1.0, seeds: 0 }
+}
+
+#[test]
+fn two_at_once_lose_nothing_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.jsonl");
+    let (mut one, mut other) = (Results::read(&file).unwrap(), Results::read(&file).unwrap());
+    one.put(line(1, Fate::Test)).unwrap();
+    other.put(line(2, Fate::Seed)).unwrap();
+    one.put(line(3, Fate::Test)).unwrap();
+    let all = Results::read(&file).unwrap();
+    assert_eq!([1, 2, 3].map(|number| all.get(number).map(|line| line.fate)), [Some(Fate::Test), Some(Fate::Seed), Some(Fate::Test)]);
+    let kept = building::Folder(folder.path().join("kept"));
+    let alone = kept.alone().unwrap();
+    assert!(kept.alone().unwrap_err().contains("another rheostat-mutants works there"));
+    drop(alone);
+    // A process that another test starts has the file, too, until it is another program.
+    while kept.alone().is_err() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_mutant_that_is_asked_for_and_cannot_be_run_is_told() {
+    let source = source();
+    let chosen = chosen(&source);
+    let set = Set::of(&[source], &chosen, &[]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::read(&folder.path().join("results.jsonl")).unwrap();
+    results.put(line(1, Fate::Survived)).unwrap();
+    results.put(line(2, Fate::Test)).unwrap();
+    let built = Built { dropped: BTreeSet::from([4]), mutants: BTreeSet::from([1, 2, 3]), ..Built::default() };
+    let open = |only: &[u32], survivors: bool| {
+        let open = running::open(&set, &built, &results, only, survivors)?;
+        Ok::<Vec<u32>, String>(open.into_iter().map(|(number, _)| number).collect())
+    };
+    assert_eq!(open(&[], false), Ok(vec![3]));
+    assert_eq!(open(&[], true), Ok(vec![1]));
+    assert_eq!(open(&[2], false), Ok(vec![2]));
+    for (number, why) in [(4, "it does not compile"), (5, "it is not in the build"), (999, "there is no such mutant")] {
+        let error = open(&[2, number], false).unwrap_err();
+        assert!(error.starts_with(&format!("mutant {number}: {why}")), "{error}");
+    }
+}
+
+#[test]
+fn a_part_of_a_baseline_is_not_kept_and_a_second_of_seeds_is_not_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = building::Folder(folder.path().to_owned());
+    ["clock", "sim"].iter().for_each(|room| std::fs::create_dir_all(kept.tree().join("crates").join(room)).unwrap());
+    let program = |room: &str| Program { room: room.to_owned(), name: "lib".to_owned(), path: "true".into() };
+    let baseline = |rooms: &[&str]| {
+        let built = Built { programs: rooms.iter().map(|room| program(room)).collect(), ..Built::default() };
+        running::baseline(&built, &kept, 1, Duration::from_secs(60), &mut |_: &str| {})
+    };
+    // There is no folder for its tests: the second one does not start.
+    assert!(baseline(&["clock", "absent"]).is_err());
+    assert!(!kept.state(building::BASELINE).exists());
+    assert_eq!(baseline(&["clock"]).unwrap().programs.len(), 1);
+    assert!(kept.state(building::BASELINE).exists());
+    let cover = BTreeMap::from([(1, BTreeSet::from(["kind".to_owned()]))]);
+    let known = Baseline { kinds: vec!["kind".to_owned()], cover, ..Baseline::default() };
+    let built = Built { seeds: Some("false".into()), ..Built::default() };
+    let budget = Budget { seeds: Duration::from_secs(1), longest: 1.0 };
+    assert_eq!(running::mutant(1, FILE, &built, &known, &kept, budget).unwrap().fate, Fate::Seed);
+}
+
+#[test]
+fn that_nobody_reads_what_is_printed_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat-mutants"));
+    assert!(command.args(["list", "--sites"]).stdout(writer).status().unwrap().success());
 }
 
 #[test]

@@ -461,7 +461,44 @@ fn judge(options: &Options, info: &ProtocolInfo, world: World, mut happened: Vec
         }
     }
     let file = options.folder.join("history.jsonl");
-    std::fs::write(&file, lines(&history, options.held_to.unwrap_or(info.level))).map_err(|error| format!("{}: {error}", file.display()))?;
+    if let Err(error) = std::fs::write(&file, lines(&history, options.held_to.unwrap_or(info.level))) {
+        // A full disk is to hide nothing.
+        findings.push(format!("the history is not kept: {}: {error}", file.display()));
+    }
     let counter = Counter { answered: tally.answered.len() as u64, refused: tally.refused, value: counter };
     Ok(Report { data_centers: world.data_centers, counts, refused_sessions, moves, happened, counter, checked, findings, history: file })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_told_though_the_history_cannot_be_kept() {
+        let info = registry::info("causal").unwrap();
+        let options = Options {
+            program: PathBuf::new(),
+            first_program: None,
+            folder: PathBuf::from("/no/such/folder"),
+            protocol: "causal".into(),
+            protocol_options: toml::Table::new(),
+            held_to: None,
+            data_centers: 1,
+            nodes: 1,
+            replicas: 1,
+            partitions: 1,
+            clients: 1,
+            pause_ms: 1,
+            duration: Duration::from_secs(10),
+            every: Duration::from_secs(2),
+            patience: Duration::from_secs(1),
+            faults: Vec::new(),
+            seed: 1,
+        };
+        let world = World::new(options.names(), vec![Vec::new()], Asked::of(&info, None), 1, 10_000);
+        world.find("something".into());
+        let report = judge(&options, &info, world, Vec::new(), None).unwrap();
+        assert_eq!(report.findings[0], "something");
+        assert!(report.findings[1].starts_with("the history is not kept: /no/such/folder/history.jsonl"), "{:?}", report.findings);
+    }
 }

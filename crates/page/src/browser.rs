@@ -6,6 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
+use std::sync::Once;
+
+/// Every instance has its own, also one that is made after a trap.
+static HOOKED: Once = Once::new();
 
 thread_local! {
     static INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -34,6 +38,7 @@ fn answer(answer: impl FnOnce(&str) -> String) -> usize {
 /// Makes room for a request of `length` bytes; where it is. 0: it is too long.
 #[unsafe(no_mangle)]
 pub extern "C" fn input(length: usize) -> usize {
+    HOOKED.call_once(|| std::panic::set_hook(Box::new(|panic| OUTPUT.set(panic.to_string().into_bytes()))));
     if length > crate::request::MOST_BYTES {
         return 0;
     }
@@ -50,7 +55,6 @@ pub extern "C" fn output() -> usize {
 /// [`crate::catalogue`]; how long the answer is.
 #[unsafe(no_mangle)]
 pub extern "C" fn catalogue() -> usize {
-    std::panic::set_hook(Box::new(|panic| OUTPUT.set(panic.to_string().into_bytes())));
     answer(|_| crate::catalogue())
 }
 

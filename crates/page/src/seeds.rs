@@ -1,11 +1,12 @@
 //! Seeds that break a promise, and plans made small: in slices, so that a page can do other things between.
 
 use crate::bounds::bounded;
-use crate::request::{Search, Shrink};
+use crate::request::{MOST_EVENTS, MOST_US, Search, Shrink};
 use rheostat_sim::batch::{self, Summary};
-use rheostat_sim::watch::BOUNDS;
-use rheostat_sim::{TraceLevel, run_plan, shrink as smaller};
+use rheostat_sim::watch::{BOUNDS, Watching};
+use rheostat_sim::{shrink as smaller, watch_plan};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// What became of a slice of seeds.
 #[derive(Debug, Serialize)]
@@ -50,11 +51,15 @@ pub struct Made {
 
 /// Tries up to `shrink.count` runs.
 pub(crate) fn shrink(shrink: &Shrink) -> Result<Made, String> {
-    let report = run_plan(&shrink.plan, TraceLevel::Off)?;
-    let failure = report
-        .failure
-        .filter(|failure| failure.promise != BOUNDS)
-        .ok_or("this plan breaks no promise, so there is nothing to keep while it is made smaller")?;
+    // Within the limits of a page: what does not end in them is no run to repeat.
+    let watching = Watching { touches: BTreeMap::new(), most_events: MOST_EVENTS, most_us: MOST_US, most_messages: 0 };
+    let failure = match watch_plan(&shrink.plan, &watching)?.0.failure {
+        Some(failure) if failure.promise == BOUNDS => {
+            return Err(format!("this plan was {} and had broken no promise, so it is not made smaller here", failure.text.trim_end()));
+        }
+        Some(failure) => failure,
+        None => return Err("this plan breaks no promise, so there is nothing to keep while it is made smaller".into()),
+    };
     let shrunk = smaller::shrink(&shrink.plan, &failure, shrink.count);
     Ok(Made { plan: shrunk.plan.to_string(), runs: shrunk.runs, done: shrunk.runs < shrink.count, promise: shrunk.failure.promise })
 }

@@ -295,10 +295,14 @@ fn plans_that_are_mangled_break_nothing() {
 #[test]
 fn a_run_without_end_is_stopped() {
     let steps = "  +119000ms put a\n".repeat(8);
-    let report = told(&json!({"plan": format!("protocol causal\noption heartbeat_ms = 20\ncluster 3 x 2\nkeys a\nclient 0 start 0ms\n{steps}")}));
+    let plan = format!("protocol causal\noption heartbeat_ms = 20\ncluster 3 x 2\nkeys a\nclient 0 start 0ms\n{steps}");
+    let report = told(&json!({"plan": plan}));
     assert_eq!(report["verdict"]["came"], "stopped", "{}", report["verdict"]);
     assert!(report["verdict"]["text"].as_str().unwrap().contains("stopped after"));
     assert_eq!(report["full"], true);
+    // Nor does the page stand still while somebody wants it smaller.
+    let made: Value = serde_json::from_str(&rheostat_page::shrink(&json!({"plan": plan, "count": 1}).to_string())).unwrap();
+    assert!(made["error"].as_str().unwrap().contains("stopped after"), "{made}");
 }
 
 #[test]

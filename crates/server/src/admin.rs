@@ -8,10 +8,11 @@
 use crate::connection::stream::Stream;
 use crate::console::{Caller, Console};
 use crate::descriptors::{self, Place};
+use crate::guard;
 use crate::metrics::{self, View};
 use crate::opening::opening;
 use crate::router::Router;
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 use crate::space::FULL;
 use crate::status::NodeStatus;
 use bytes::Bytes;
@@ -21,14 +22,15 @@ use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENT
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -55,7 +57,7 @@ pub(crate) trait Site: Send + Sync + 'static {
 pub(crate) trait Door: Send + Sync + 'static {
     /// What it is called in the log.
     const NAME: &str;
-    /// Connections at once; beyond, one is closed at once.
+    /// Connections at once; see [`Connections`] for what happens beyond.
     const MOST: usize;
 
     /// Talks to one client until either has had enough. `place` is let go with the connection.
@@ -150,6 +152,51 @@ pub(crate) fn owned(shared: &Shared) -> usize {
     shared.keyspaces.iter().map(|keyspace| shared.placement.all(keyspace.id).count()).sum()
 }
 
+/// The connections that are open at a port, by address and oldest first. Beyond as many as there may be, one from an address that has fewer takes the place of the oldest from the address that has the most:
+/// from one address nobody keeps others out.
+struct Connections {
+    most: usize,
+    open: Mutex<Vec<(IpAddr, Arc<Notify>)>>,
+}
+
+impl Connections {
+    fn new(most: usize) -> Arc<Connections> {
+        Arc::new(Connections { most, open: Mutex::default() })
+    }
+
+    /// A place for a connection from `address`; `None` if it is refused.
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
+        let (address, gone) = (guard::caller(address), Arc::new(Notify::new()));
+        let mut open = lock(&self.open);
+        if open.len() >= self.most {
+            let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+            open.iter().for_each(|(of, _)| *counts.entry(*of).or_default() += 1);
+            let own = counts.get(&address).copied().unwrap_or(0);
+            let (greediest, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+            if own + 1 >= count {
+                return None;
+            }
+            let oldest = open.iter().position(|(of, _)| *of == greediest)?;
+            open.remove(oldest).1.notify_one();
+        }
+        open.push((address, gone.clone()));
+        Some(Admitted { connections: self.clone(), gone })
+    }
+}
+
+/// A connection's place. It is given back when this is dropped.
+struct Admitted {
+    connections: Arc<Connections>,
+    /// Told when another has it.
+    gone: Arc<Notify>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        lock(&self.connections.open).retain(|(_, other)| !Arc::ptr_eq(other, &self.gone));
+    }
+}
+
 /// Serves metrics, health and the console at `listener` until `stopping` is done; then closes the connections.
 pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<ServerConfig>>, stopping: impl Future<Output = ()> + Send) {
     let served = Served { console: Arc::new(Console::new(router.clone())), router };
@@ -163,7 +210,7 @@ pub(crate) async fn accept<D: Door>(
     tls: Option<Arc<ServerConfig>>,
     stopping: impl Future<Output = ()> + Send,
 ) -> JoinSet<()> {
-    let places = Arc::new(Semaphore::new(D::MOST));
+    let places = Connections::new(D::MOST);
     let acceptor = tls.map(TlsAcceptor::from);
     let mut connections = JoinSet::new();
     // Whoever comes again and again does not fill the log.
@@ -186,7 +233,8 @@ pub(crate) async fn accept<D: Door>(
                 continue;
             }
         };
-        let (Ok(place), Some(descriptor)) = (places.clone().try_acquire_owned(), descriptors::take()) else {
+        let admitted = descriptors::take().and_then(|descriptor| Some((descriptor, places.admit(address.ip())?)));
+        let Some((descriptor, place)) = admitted else {
             if !std::mem::replace(&mut refusing, true) {
                 tracing::warn!("connections to the {} are refused: too many are open", D::NAME);
             }
@@ -196,18 +244,23 @@ pub(crate) async fn accept<D: Door>(
         let (door, acceptor) = (door.clone(), acceptor.clone());
         let caller = Caller { address: address.ip(), encrypted: acceptor.is_some() };
         connections.spawn(async move {
-            let _place = place;
-            // What goes wrong on one connection concerns its client only.
-            let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
-                match acceptor {
-                    None => door.converse(Stream::Plain(stream), caller, descriptor).await,
-                    Some(acceptor) => {
-                        let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
-                        door.converse(Stream::Tls(Box::new(stream)), caller, descriptor).await
+            let talk = async {
+                // What goes wrong on one connection concerns its client only.
+                let _: Result<io::Result<()>, _> = tokio::time::timeout(LIFETIME, async {
+                    match acceptor {
+                        None => door.converse(Stream::Plain(stream), caller, descriptor).await,
+                        Some(acceptor) => {
+                            let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(io::Error::other)??;
+                            door.converse(Stream::Tls(Box::new(stream)), caller, descriptor).await
+                        }
                     }
-                }
-            })
-            .await;
+                })
+                .await;
+            };
+            tokio::select! {
+                () = talk => {}
+                () = place.gone.notified() => {}
+            }
         });
     }
 }
@@ -327,7 +380,6 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
-    use tokio::sync::Notify;
 
     /// Answers when it is told to.
     #[derive(Default)]
@@ -371,6 +423,25 @@ mod tests {
         let (ended, read) = tokio::time::timeout(Duration::from_secs(60), talk).await.expect("it ends");
         assert!(ended.is_ok() && read.is_ok(), "{ended:?} {read:?}");
         assert!(answer.ends_with("\r\n\r\nwhole\n") && answer.contains("connection: close"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn who_has_the_most_connections_gives_one_up_to_who_has_fewer() {
+        let connections = Connections::new(4);
+        let [one, other, third] = [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last]));
+        let greedy: Vec<Admitted> = (0..4).map(|_| connections.admit(one).unwrap()).collect();
+        assert!(connections.admit(one).is_none());
+        let others = [connections.admit(other).unwrap(), connections.admit(other).unwrap()];
+        assert!(connections.admit(other).is_none(), "it has as many");
+        let mut gone = Vec::new();
+        for admitted in greedy.iter().chain(&others) {
+            gone.push(tokio::time::timeout(Duration::ZERO, admitted.gone.notified()).await.is_ok());
+        }
+        assert_eq!(gone, [true, true, false, false, false, false], "the oldest");
+        let _third = connections.admit(third).unwrap();
+        assert!([one, other, third].into_iter().all(|address| connections.admit(address).is_none()));
+        drop((greedy, others));
+        assert_eq!(lock(&connections.open).len(), 1);
     }
 
     #[tokio::test]

@@ -88,7 +88,7 @@ impl Shared {
             Fault::SlowLink { one_way_ms, .. } if !(1..=SLOWEST_MS).contains(&one_way_ms) => {
                 return Err(format!("a link can be slowed by 1 to {SLOWEST_MS} ms, not {one_way_ms}"));
             }
-            Fault::Clock { ahead_ms } if ahead_ms == 0 || ahead_ms.abs() > MOST_WRONG_MS => {
+            Fault::Clock { ahead_ms } if ahead_ms == 0 || !(-MOST_WRONG_MS..=MOST_WRONG_MS).contains(&ahead_ms) => {
                 return Err(format!("a clock can be ahead or behind by 1 to {MOST_WRONG_MS} ms, not {ahead_ms}"));
             }
             _ => {}

@@ -92,9 +92,7 @@ pub(crate) async fn serve(
     let (newer, older) = (newer.max_decoding_message_size(NAME_BYTES), older.max_decoding_message_size(NAME_BYTES));
     let known = Known::default();
     let check = |needed| Authentication { router: router.clone(), known: known.clone(), needed };
-    let store = StoreServer::new(store::Service { router: router.clone() })
-        .max_decoding_message_size(limits.max_request_bytes)
-        .max_encoding_message_size(limits.max_request_bytes);
+    let store = StoreServer::new(store::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
     let counters = CountersServer::new(counters::Service { router: router.clone() }).max_decoding_message_size(limits.max_request_bytes);
     let admin = AdminServer::new(admin::Service::new(router.clone())).max_decoding_message_size(limits.max_request_bytes);
     let mut server = Server::builder()
@@ -105,9 +103,9 @@ pub(crate) async fn serve(
         .add_service(HealthServer::new(HealthService::from_health_reporter(health.0.clone())).max_decoding_message_size(NAME_BYTES))
         .add_service(InterceptedService::new(newer, check(Role::Read)))
         .add_service(InterceptedService::new(older, check(Role::Read)))
-        .add_service(TakesRoom(TellsHomes(InterceptedService::new(store, check(Role::Read))), bounds.clone()))
-        .add_service(TakesRoom(TellsHomes(InterceptedService::new(counters, check(Role::Read))), bounds.clone()))
-        .add_service(TakesRoom(InterceptedService::new(admin, check(Role::Operate)), bounds));
+        .add_service(TellsHomes(InterceptedService::new(TakesRoom(store, bounds.clone()), check(Role::Read))))
+        .add_service(TellsHomes(InterceptedService::new(TakesRoom(counters, bounds.clone()), check(Role::Read))))
+        .add_service(InterceptedService::new(TakesRoom(admin, bounds), check(Role::Operate)));
     let patience = Duration::from_millis(limits.stall_timeout_ms);
     let stop = watch::Sender::new(false);
     let mut stopped = stop.subscribe();
@@ -145,6 +143,7 @@ impl tonic::service::Interceptor for Authentication {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let header = request.metadata().get("authorization");
         let address = request.remote_addr().map_or(NOWHERE, |address| address.ip());
+        let users = self.router.shared().users_version();
         let caller = self.router.shared().authorize_caller_or_node(address, header.map(|value| value.as_bytes()));
         let caller = caller.map_err(|why| Status::unauthenticated(why.to_string()))?;
         if caller.as_ref().is_some_and(|rights| rights.role < self.needed) {
@@ -157,6 +156,7 @@ impl tonic::service::Interceptor for Authentication {
         if !*shared.serving.borrow() {
             return Err(Status::unavailable(loading(shared)));
         }
+        request.extensions_mut().insert(Entered { shared: shared.clone(), caller: caller.clone(), users });
         request.extensions_mut().insert(caller);
         Ok(request)
     }
@@ -171,6 +171,31 @@ fn denied(why: Denied) -> Status {
 fn opened<T>(mut request: Request<T>) -> Result<(Caller, T), Status> {
     let caller = request.extensions_mut().remove::<Caller>().ok_or_else(|| Status::unauthenticated(Closed::Missing.to_string()))?;
     Ok((caller, request.into_inner()))
+}
+
+/// Who was let in when the head of a request came: the rest can come much later.
+#[derive(Clone)]
+struct Entered {
+    shared: Arc<Shared>,
+    caller: Caller,
+    /// The version of the users by which he was.
+    users: u64,
+}
+
+impl Entered {
+    /// Errors: he would not be let in now, or with other rights.
+    fn still(&self) -> Result<(), Status> {
+        if self.shared.users_version() == self.users {
+            return Ok(());
+        }
+        let now = self.shared.users().still(&self.caller, self.users).ok_or_else(gone)?;
+        if now == self.caller { Ok(()) } else { Err(Status::unavailable("this user's rights have changed while the request came; ask again")) }
+    }
+}
+
+/// The error for a user who was let in before, and would not be now.
+fn gone() -> Status {
+    Status::unauthenticated("this user is gone, or has another password")
 }
 
 /// Who reads a stream, as long as he may.
@@ -191,7 +216,7 @@ impl Reader {
         let version = shared.users_version();
         if version != self.users {
             let still = shared.users().still(&self.caller, self.users);
-            self.caller = still.ok_or_else(|| Status::unauthenticated("this user is gone, or has another password"))?;
+            self.caller = still.ok_or_else(gone)?;
             self.users = version;
         }
         Ok(&self.caller)

@@ -54,7 +54,7 @@ pub(crate) struct Guard {
 }
 
 /// What counts as one caller.
-fn caller(address: IpAddr) -> IpAddr {
+pub(crate) fn caller(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         address => address,

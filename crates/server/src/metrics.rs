@@ -295,6 +295,7 @@ mod tests {
             drained: false,
             closed: false,
             disk_full: false,
+            disk_error: None,
             certificate_ends_s: Some(1_898_553_600),
             connections: 3,
             memory_bytes: 0,

@@ -14,7 +14,7 @@ use crate::placement::Placement;
 use crate::receipts::{self, Receipts};
 use crate::router::Router;
 use crate::seats::Seats;
-use crate::shard::disk::Disk;
+use crate::shard::disk::{Disk, Silence};
 use crate::shard::mailbox::{Control, mailbox};
 use crate::shard::{self, Acceptors, Starting};
 use crate::shared::{Shared, lock};
@@ -36,7 +36,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{Notify, oneshot};
 
 /// Why a node could not be started.
@@ -123,6 +123,9 @@ const LEAST_QUEUE_BYTES: usize = 4 << 20;
 /// What is told at the admin port while partitions are split.
 const SPLITTING: &str = "splitting its partitions: nothing is served meanwhile";
 
+/// Between two looks of a node that stops whether its disk answers.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// A running node. Dropping it stops it without waiting; [`Node::shutdown`] waits.
 pub struct Node {
     /// As it was told to start, or as it has read again since.
@@ -131,8 +134,9 @@ pub struct Node {
     addresses: Listen,
     threads: Vec<JoinHandle<()>>,
     front: Option<JoinHandle<()>>,
+    silence: Silence,
     /// The data directory, if there is one. It is let go when everything that [`Node::shutdown`] waits for has ended.
-    _held: Option<Held>,
+    held: Option<Held>,
 }
 
 impl Node {
@@ -255,7 +259,7 @@ impl Node {
         let mut acceptors = Some(Acceptors { peer, peer_tls: certificates.peer_facing });
         let name = shared.topology.this().name.clone();
         let (disk, threads) = Disk::start(&name, shared.config.uses_cassandra()).map_err(StartError::Thread)?;
-        let mut node = Node { config: told, router: router.clone(), addresses, threads, front: None, _held: held };
+        let mut node = Node { config: told, router: router.clone(), addresses, threads, front: None, silence: disk.silence().clone(), held };
         let health = grpc::Health::default();
         health.say(false).await;
         let front = Front { grpc, admin, grpc_tls: certificates.grpc, admin_tls: certificates.client_facing.clone(), health: health.clone() };
@@ -423,7 +427,8 @@ impl Node {
         &self.addresses
     }
 
-    /// Stops: accepts nothing more, answers what is under way (at most `limits.stop_timeout_ms` long), writes everything to disk, ends all threads.
+    /// Stops: accepts nothing more, answers what is under way (at most `limits.stop_timeout_ms` long), writes everything to disk, ends all threads. A disk that stands still then is not waited for: the threads that
+    /// do have the data directory until the process ends, and what is there is as after a kill.
     pub async fn shutdown(mut self) {
         // The front first: its requests need the shards. It ends when what it copies has.
         self.router.shared().moving.stop();
@@ -435,8 +440,27 @@ impl Node {
             router.shared().stop();
             threads.into_iter().for_each(|thread| drop(thread.join()));
         };
-        // The only error is a panic, which the thread has reported itself.
-        let _ = tokio::task::spawn_blocking(join).await;
+        let silence = self.silence.clone();
+        // The front has this time, and the shards after it.
+        let patience = Duration::from_millis(self.router.limits().stop_timeout_ms) * 2;
+        let silent = async {
+            tokio::time::sleep(patience).await;
+            loop {
+                if let Some(seconds) = silence.seconds() {
+                    return seconds;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            // The only error is a panic, which the thread has reported itself.
+            _ = tokio::task::spawn_blocking(join) => {}
+            seconds = silent => {
+                tracing::error!(seconds, "the disk does not answer, and the stop does not wait for it any more: what is on disk is as after a kill");
+                std::mem::forget(self.held.take());
+            }
+        }
     }
 
     fn stop(&self) {

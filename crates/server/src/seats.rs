@@ -444,11 +444,12 @@ impl Shared {
         let Ok(moves) = Vec::<Moved>::from_bytes(bytes) else { return };
         let known = lock(&self.seats.known);
         // What was said to it once may have been lost.
-        let is_old = |(seat, known): (&Seat, &Moved)| {
-            let said = moves.iter().find(|moved| (moved.keyspace, moved.server) == *seat);
-            said.is_none_or(|said| said.clone().join(known))
+        let knows_less = {
+            // There can be thousands, and this is a shard's thread.
+            let said: BTreeMap<Seat, &Moved> = moves.iter().map(|moved| ((moved.keyspace, moved.server), moved)).collect();
+            let is_old = |(seat, known): (&Seat, &Moved)| said.get(seat).is_none_or(|said| Moved::clone(said).join(known));
+            known.iter().any(is_old)
         };
-        let knows_less = known.iter().any(is_old);
         let is_news = |moved: &Moved| known.get(&(moved.keyspace, moved.server)).is_none_or(|before| before.clone().join(moved));
         let moves: Vec<Moved> = moves.into_iter().filter(is_news).collect();
         drop(known);

@@ -17,6 +17,8 @@ use std::time::Duration;
 const RESERVE: &str = "reserve";
 /// The file by which it is tried out whether there is space.
 const PROBE: &str = "reserve.probe";
+/// Their names in the data directory, where a keyspace's folder has its keyspace's.
+pub(crate) const FILES: [&str; 2] = [RESERVE, PROBE];
 /// A disk on which so many bytes cannot be had is full: more than a store writes at once.
 const PROBE_BYTES: u64 = 4 << 20;
 /// Between two looks for space.

@@ -30,6 +30,8 @@ pub struct NodeStatus {
     pub closed: bool,
     /// The disk under its data directory is full, and writes wait for space.
     pub disk_full: bool,
+    /// Why no space can be had there, if it is for another reason than want of it, in words for the operator.
+    pub disk_error: Option<String>,
     /// When its certificate ends, in seconds since the Unix epoch; without TLS `None`.
     pub certificate_ends_s: Option<i64>,
     /// RESP connections open now.

@@ -78,7 +78,7 @@ impl fmt::Display for Denied {
 }
 
 /// What a user may do who may not do everything.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Rights {
     pub(crate) name: String,
     pub(crate) role: Role,

@@ -425,7 +425,8 @@ class Page {
     if (!message) return this.done();
     const late = report.healed !== null && message.sent >= report.healed;
     const field = h('input', { type: 'number', name: 'delay', min: 1, max: 10000, value: typeof message.touch === 'number' ? message.touch : 200, 'data-focus': 'delay', 'aria-label': 'Delay in milliseconds' });
-    const delay = () => { const ms = Number(field.value); if (ms > 0 && ms <= 10000) this.touch(number, ms); };
+    // To the microsecond, as an address can say it.
+    const delay = () => { const ms = Math.round(Number(field.value) * 1000) / 1000; if (ms > 0 && ms <= 10000) this.touch(number, ms); };
     return h('article', { class: 'card message' }, h('header', {}, h('h3', {}, `Message ${number}: ${message.kind}`), h('button', { type: 'button', class: 'small', 'data-focus': 'close', onclick: () => { this.chosen = null; this.draw(); } }, 'close')),
       h('p', {}, `${report.lanes[message.from].name} → ${report.lanes[message.to].name}, sent at ${message.sent} ms, `, message.arrived.length ? `arrives at ${message.arrived.join(' and ')} ms.` : `does not arrive: ${message.lost ?? 'its server stopped, or the run ended before'}.`),
       h('code', { class: 'says' }, message.words),

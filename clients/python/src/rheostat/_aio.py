@@ -202,7 +202,7 @@ class AsyncSession:
                             thrown = core.unmade(error)
                     elif isinstance(step, Talk):
                         try:
-                            result = await _talk(used, connection, step.commands)
+                            result = await _talk(used, connection, step)
                         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
                             thrown = core.lost(error)
                     elif isinstance(step, Give):
@@ -232,10 +232,11 @@ async def _drop(pool: Any, connection: Any) -> tuple[None, None]:
     return None, None
 
 
-async def _talk(used: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
+async def _talk(used: Any, connection: Any, talk: core.Talk) -> list[Any]:
+    commands = talk.commands
     await connection.send_packed_command(connection.pack_commands([core.words(command.args) for command in commands]), check_health=False)
     # What the server is asked to wait comes beside the time that a reply may take.
-    more, usual = core.waits(commands), connection.socket_timeout
+    more, usual = core.waits(talk), connection.socket_timeout
     if not more or usual is None:
         return await _replies(used, connection, commands)
     connection.socket_timeout = usual + more

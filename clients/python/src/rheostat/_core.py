@@ -70,6 +70,8 @@ class Talk:
     """Step: send these commands together, and return their replies; error replies are values. Throws :class:`Lost`."""
 
     commands: Sequence[Command]
+    #: For how many seconds the server may wait before it answers, beside what commands ask it to wait and what a reply may take.
+    bound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,11 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+def _word(value: Any) -> str:
+    """A word of a command, which may be any bytes, to be compared."""
+    return (value.decode("latin-1") if isinstance(value, bytes) else str(value)).upper()
+
+
 def _map(reply: Any) -> dict[str, Any]:
     """A map, as RESP2 or RESP3 has it."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
@@ -199,20 +206,20 @@ def own(*args: Word) -> Command:
 
 def is_read(args: Sequence[Any]) -> bool:
     """Whether a command writes nothing."""
-    name = _text(args[0]).upper().split(" ")
-    words = [*name, *(_text(word).upper() for word in args[1:2])]
+    words = [*_word(args[0]).split(" "), *map(_word, args[1:2])]
     return words[0] in READS or words[:2] in (["RHEO", "EXPLAIN"], ["RHEO", "SIBLINGS"], ["RHEO", "STATUS"], ["MEMORY", "USAGE"])
 
 
-def waits(commands: Sequence[Command]) -> float:
-    """For how many seconds commands ask the server to wait before it answers."""
-    times = [_text(command.args[2]) for command in commands if len(command.args) == 3 and _text(command.args[0]).upper() == "WAIT"]
-    return min(_LONGEST_WAIT, sum(int(time) / 1000 for time in times if time.isdecimal()))
+def waits(talk: Talk) -> float:
+    """For how many seconds the server may wait before it answers: for its bound, and for what commands ask it to wait."""
+    commands = talk.commands
+    times = [_text(command.args[2]) for command in commands if len(command.args) == 3 and _word(command.args[0]) == "WAIT"]
+    return min(_LONGEST_WAIT, talk.bound + sum(int(time) / 1000 for time in times if time.isdecimal()))
 
 
 def fits(args: Sequence[Any]) -> None:
     """Refuses what would change the connection rather than be part of the session."""
-    words = [word.upper() for arg in args[:2] for word in _text(arg).split(" ")]
+    words = [word for arg in args[:2] for word in _word(arg).split(" ")]
     if words[0] in NOT_IN_A_SESSION or (words[0] == "RHEO" and not _DIALS.isdisjoint(words[1:2])) or words[:2] == ["CLIENT", "SETNAME"]:
         raise errors.Refused(f"{' '.join(words[:2])} is about a connection, and a session has none of its own: use the session's methods")
 
@@ -259,13 +266,14 @@ class SessionCore:
             try:
                 yield Take(region)
                 before, after = self._around(region)
+                bound = len(commands) * (self.dial.within_ms or 0) / 1000
                 tail = [*commands, own("RHEO", "QUALITY"), own("RHEO", "SESSION", "GET"), *after]
                 if writes:
                     yield from self._ready((yield from self._ask(before)), after)
                     sent = True
-                    replies = yield Talk(tail)
+                    replies = yield Talk(tail, bound)
                 else:
-                    replies = yield from self._ask([*before, *tail])
+                    replies = yield from self._ask([*before, *tail], bound)
                     yield from self._ready(replies[: len(before)], [])
                     replies = replies[len(before) :]
                 replies, error_of_one = yield from self._finish(replies, len(commands), region)
@@ -315,10 +323,10 @@ class SessionCore:
             if done_at is None:
                 region = self._regions.choose(passed) or 0
 
-    def _ask(self, commands: Sequence[Command]) -> Steps[Any]:
+    def _ask(self, commands: Sequence[Command], bound: float = 0.0) -> Steps[Any]:
         """The replies to what may be asked anywhere. A node that opens its data does nothing: it is as if no connection to it could be made."""
         try:
-            return (yield Talk(commands))
+            return (yield Talk(commands, bound))
         except Lost as lost:
             if lost.opening:
                 raise NoConnection(str(lost)) from lost

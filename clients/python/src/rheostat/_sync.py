@@ -208,7 +208,7 @@ class Session:
                             thrown = core.unmade(error)
                     elif isinstance(step, Talk):
                         try:
-                            result = _talk(used, connection, step.commands)
+                            result = _talk(used, connection, step)
                         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
                             thrown = core.lost(error)
                     elif isinstance(step, Give):
@@ -238,10 +238,11 @@ def _drop(pool: Any, connection: Any) -> tuple[None, None]:
     return None, None
 
 
-def _talk(used: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
+def _talk(used: Any, connection: Any, talk: core.Talk) -> list[Any]:
+    commands = talk.commands
     connection.send_packed_command(connection.pack_commands([core.words(command.args) for command in commands]), check_health=False)
     # What the server is asked to wait comes beside the time that a reply may take. Where an exception leaves it so, the connection is closed.
-    more = core.waits(commands)
+    more = core.waits(talk)
     waits_in = getattr(connection, "_sock", None) if more else None
     usual = None if waits_in is None else waits_in.gettimeout()
     if waits_in is not None and usual is not None:

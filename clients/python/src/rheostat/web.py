@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Callable
 
 from ._core import LONGEST_TOKEN, SESSION_HEADER
-from ._errors import TokenError
+from ._errors import RheostatError, TokenError
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -51,6 +51,8 @@ class SessionAsgi:
                 await session.check()
             except TokenError as error:
                 return await _refuse(scope, send, f"{SESSION_HEADER}: {error}")
+            except RheostatError:
+                pass  # Whoever uses the session is told the same.
 
         async def told(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
@@ -94,6 +96,8 @@ class SessionWsgi:
                 body = f"{SESSION_HEADER}: {error}".encode()
                 start_response("400 Bad Request", [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))])
                 return [body]
+            except RheostatError:
+                pass  # Whoever uses the session is told the same.
 
         def told(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             return start_response(status, [*headers, *session.headers().items()], *error)

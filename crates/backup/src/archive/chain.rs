@@ -87,7 +87,17 @@ impl Chain {
     pub(super) fn faults(&self, oldest: Option<Timestamp>) -> Vec<String> {
         let mut faults = Vec::new();
         let between = |one: Timestamp, other: Timestamp| format!("what was written between {} and {} is not known", in_words(one), in_words(other));
-        for pair in self.runs().windows(2) {
+        let runs = self.runs();
+        // Numbers begin with one, and what was removed for its age ends before the first full backup that is left.
+        if let (Some(oldest), Some(run)) = (oldest, runs.first())
+            && run.first > 1
+            && !run.steps.is_empty()
+            && run.from > Position::after(oldest)
+        {
+            let upto = told_through(run.from);
+            faults.push(format!("the segments of changes before number {} are missing: {}", run.first, between(oldest, upto)));
+        }
+        for pair in runs.windows(2) {
             let [before, after] = pair else { continue };
             // Where one was followed anew, its numbers go on.
             if after.first > before.number + 1 {

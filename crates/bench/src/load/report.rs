@@ -122,7 +122,7 @@ impl PhaseReport {
             let latency = &kind.latency;
             let mut row = vec![kind.kind.to_string(), latency.count.to_string(), rate(kind.throughput_per_s)];
             let times = [latency.mean_us, latency.p50_us, latency.p90_us, latency.p95_us, latency.p99_us, latency.p999_us, latency.max_us];
-            row.extend(times.into_iter().map(duration_us));
+            row.extend(times.into_iter().map(|us| if latency.count > 0 { duration_us(us) } else { "-".to_owned() }));
             row.extend([kind.not_found.to_string(), kind.failures.total().to_string()]);
             table.row(row);
         }
@@ -279,5 +279,15 @@ SCAN        1000         500  200.0 us  200.1 us  200.1 us  200.1 us  200.1 us  
 - Failed operations: 1 BUSY.
 ";
         assert_eq!(report.text(), wanted);
+    }
+
+    #[test]
+    fn what_never_succeeded_has_no_times() {
+        let mut recorder = Recorder::new();
+        recorder.failed(OperationKind::Read, "NOAUTH");
+        let generator = GeneratorUse { busy: None, waiting: None };
+        let table = PhaseReport::new(&recorder, Duration::from_secs(1), 0, 0, 0, generator, false).table();
+        let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["READ", "0", "0", "-", "-", "-", "-", "-", "-", "-", "0", "1"]);
     }
 }

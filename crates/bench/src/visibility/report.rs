@@ -176,6 +176,11 @@ impl VisibilityReport {
             pairs,
         }
     }
+
+    /// Whether something was seen from each data center in each other one, and, in dependent mode, its cause looked for.
+    pub fn is_measured(&self) -> bool {
+        self.pairs.iter().all(|pair| pair.visible_after.count > 0 && (self.mode == Mode::Single || pair.causes_checked > 0))
+    }
 }
 
 impl Report for VisibilityReport {
@@ -196,17 +201,18 @@ impl Report for VisibilityReport {
             "samples",
             "not seen",
         ]);
+        let time = |of: &SignedPercentiles, us: f64| if of.count > 0 { duration_us(us) } else { "-".to_owned() };
         for pair in &self.pairs {
             let (seen, beyond) = (&pair.visible_after, &pair.beyond_delay);
             let mut row = vec![format!("{} -> {}", pair.from, pair.to), duration_us(pair.one_way_delay_ms * 1000.0)];
             let times = [seen.p50_us, seen.p99_us, beyond.p50_us, beyond.p90_us, beyond.p95_us, beyond.p99_us, beyond.p999_us, beyond.max_us];
-            row.extend(times.into_iter().chain([pair.poll.p50_us]).map(duration_us));
+            row.extend(times.into_iter().chain([pair.poll.p50_us]).map(|us| time(seen, us)));
             row.extend([seen.count.to_string(), pair.not_seen.to_string()]);
             table.row(row);
         }
         let all = &self.beyond_delay;
         let mut row = vec!["all".to_owned(), String::new(), String::new(), String::new()];
-        row.extend([all.p50_us, all.p90_us, all.p95_us, all.p99_us, all.p999_us, all.max_us].map(duration_us));
+        row.extend([all.p50_us, all.p90_us, all.p95_us, all.p99_us, all.p999_us, all.max_us].map(|us| time(all, us)));
         row.extend([String::new(), all.count.to_string(), self.not_seen.to_string()]);
         table.row(row);
         text.push_str(&table.render());
@@ -214,6 +220,9 @@ impl Report for VisibilityReport {
         let failed: u64 = self.pairs.iter().map(|pair| pair.failed_reads).sum();
         if failed > 0 {
             text.push_str(&format!("{failed} reads failed.\n"));
+        }
+        if !self.is_measured() {
+            text.push_str("Between some data centers nothing was measured: no value was seen in time, or no cause could be read.\n");
         }
         if self.mode == Mode::Dependent {
             let (violations, checked) = (self.violations, self.causes_checked);

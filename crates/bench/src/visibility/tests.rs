@@ -87,6 +87,7 @@ async fn dependent_writes_find_a_missing_cause() {
     dependent.mode = Mode::Dependent;
     let report = run(&dependent, &Progress::hidden()).await.unwrap();
     assert_eq!((report.causes_checked, report.violations), (60, 0));
+    assert!(report.is_measured());
     let mut broken = options(Hides::Causes).await;
     broken.mode = Mode::Dependent;
     let report = run(&broken, &Progress::hidden()).await.unwrap();
@@ -102,6 +103,10 @@ async fn what_never_arrives_is_counted() {
     options.timeout = Duration::from_secs(1);
     let report = run(&options, &Progress::hidden()).await.unwrap();
     assert_eq!((report.not_seen, report.beyond_delay), (6, SignedPercentiles::default()));
+    // Of nothing there is no time.
+    let text = report.text();
+    assert!(!report.is_measured() && text.contains("nothing was measured"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.split_whitespace().rev().take(3).eq(["1", "0", "-"])).count(), 6, "{text}");
 }
 
 #[tokio::test]

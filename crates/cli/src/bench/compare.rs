@@ -1,7 +1,8 @@
 //! `rheostat bench compare`.
 
-use super::{Own, show};
+use super::{Own, show, unless_told};
 use crate::Failure;
+use crate::signal::Stop;
 use clap::Args;
 use rheostat_bench::Progress;
 use rheostat_bench::compare::{self, CompareOptions, Contender, Depth};
@@ -56,7 +57,7 @@ pub struct Arguments {
     redis_benchmark: PathBuf,
 }
 
-pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: Arguments, json: Option<&Path>, stop: &mut Stop) -> Result<ExitCode, Failure> {
     let mut contenders: Vec<Contender> = arguments.resp.iter().map(|text| contender(text)).collect::<Result<_, _>>()?;
     let own = if contenders.is_empty() { Some(Own::of_protocols(&arguments.protocols).await?) } else { None };
     if let Some(own) = &own {
@@ -84,11 +85,11 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
             .then(|| format!("compare:hot:{}", SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros()))),
         ..CompareOptions::new(contenders)
     };
-    let result = compare::run(&options, &Progress::on_stderr()).await;
+    let result = unless_told(stop, compare::run(&options, &Progress::on_stderr())).await;
     if let Some(own) = own {
         own.end().await;
     }
-    show(&result.map_err(|error| error.to_string())?, json)
+    show(&result?, json)
 }
 
 /// `name=host:port` or `name=host:port/number`.

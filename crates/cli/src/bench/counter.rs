@@ -1,9 +1,10 @@
 //! `rheostat bench counter`.
 
 use super::load::seconds;
-use super::{Own, measured, show};
+use super::{Own, measured, show, unless_told};
 use crate::Failure;
 use crate::regions::round_trips;
+use crate::signal::Stop;
 use clap::Args;
 use rheostat_bench::Progress;
 use rheostat_bench::counter::{self, CounterOptions, Style};
@@ -50,7 +51,7 @@ pub struct Arguments {
     seed: u64,
 }
 
-pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: Arguments, json: Option<&Path>, stop: &mut Stop) -> Result<ExitCode, Failure> {
     let (running, names) = measured(&arguments.resp, &arguments.regions)?;
     let own = match running.is_empty() {
         true => Some(Own::start(&names, round_trips(&names, arguments.rtt.as_deref())?, 2).await?),
@@ -76,11 +77,11 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         seed: arguments.seed,
         ..CounterOptions::new(names.iter().enumerate().map(target).collect(), run)
     };
-    let result = counter::run(&options, &Progress::on_stderr()).await;
+    let result = unless_told(stop, counter::run(&options, &Progress::on_stderr())).await;
     if let Some(own) = own {
         own.end().await;
     }
-    let report = result.map_err(|error| error.to_string())?;
+    let report = result?;
     show(&report, json)?;
     // A counter with a bound that was taken from in excess is a fault.
     let kept = report.excess.iter().all(|one| one.style != Style::Bounded || (one.in_excess == 0 && one.left >= 0)) && report.exhaustion.left >= 0;

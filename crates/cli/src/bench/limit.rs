@@ -1,8 +1,9 @@
 //! `rheostat bench limit`.
 
 use super::load::{Load, Server};
-use super::{Own, show};
+use super::{Own, show, unless_told};
 use crate::Failure;
+use crate::signal::Stop;
 use clap::Args;
 use rheostat_bench::workload::CoreWorkload;
 use rheostat_bench::{Progress, limit};
@@ -24,7 +25,7 @@ pub struct Arguments {
     rounds: usize,
 }
 
-pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: Arguments, json: Option<&Path>, stop: &mut Stop) -> Result<ExitCode, Failure> {
     arguments.server.check()?;
     let load = arguments.load.options(arguments.workload)?;
     let (own, target) = match arguments.server.named() {
@@ -36,9 +37,9 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         }
     };
     let options = limit::LimitOptions { load, targets: vec![target], rounds: arguments.rounds };
-    let result = limit::run(&options, &Progress::on_stderr()).await;
+    let result = unless_told(stop, limit::run(&options, &Progress::on_stderr())).await;
     if let Some(own) = own {
         own.end().await;
     }
-    show(&result.map_err(|error| error.to_string())?, json)
+    show(&result?, json)
 }

@@ -45,7 +45,7 @@ pub struct Load {
     #[arg(long, requires = "rate")]
     even: bool,
     /// Open loop: most requests under way on each connection
-    #[arg(long, value_name = "N", default_value = "64")]
+    #[arg(long, value_name = "N", default_value = "64", requires = "rate")]
     in_flight: usize,
     /// Seconds at the start that are not recorded
     #[arg(long, value_name = "SECONDS", default_value = "1")]
@@ -56,8 +56,8 @@ pub struct Load {
     /// Recorded operations after which the load ends, if the duration has not ended it [YCSB: operationcount]
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// The records are there already
-    #[arg(long)]
+    /// The records are there already, at the servers that --address names
+    #[arg(long, requires = "address")]
     no_load: bool,
     /// Seed of all choices
     #[arg(long, value_name = "N", default_value = "1")]

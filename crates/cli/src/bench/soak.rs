@@ -1,9 +1,10 @@
 //! `rheostat bench soak`.
 
 use super::load::seconds;
-use super::{Own, show};
+use super::{Own, show, unless_told};
 use crate::Failure;
 use crate::regions::round_trips;
+use crate::signal::Stop;
 use clap::Args;
 use rheostat_bench::Progress;
 use rheostat_bench::soak::{self, SoakDataCenter, SoakOptions, Verdict};
@@ -65,7 +66,7 @@ pub struct Arguments {
     seed: u64,
 }
 
-pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: Arguments, json: Option<&Path>, stop: &mut Stop) -> Result<ExitCode, Failure> {
     let target = |name: &str, address: &str| RespTarget {
         password: arguments.password.clone().filter(|_| !arguments.resp.is_empty()),
         keyspace: arguments.keyspace.clone(),
@@ -103,11 +104,11 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
     } else {
         None
     };
-    let result = soak::run(&options, &Progress::on_stderr()).await;
+    let result = unless_told(stop, soak::run(&options, &Progress::on_stderr())).await;
     if let Some(own) = own {
         own.end().await;
     }
-    let report = result.map_err(|error| error.to_string())?;
+    let report = result?;
     show(&report, json)?;
     Ok(if report.verdict == Verdict::Level { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,7 +1,7 @@
 //! `rheostat bench visibility`.
 
 use super::load::seconds;
-use super::{Own, measured, show};
+use super::{Own, measured, show, unless_told};
 use crate::Failure;
 use crate::regions::round_trips;
 use crate::signal::Stop;
@@ -48,7 +48,7 @@ pub struct Arguments {
     seed: u64,
 }
 
-pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: Arguments, json: Option<&Path>, stop: &mut Stop) -> Result<ExitCode, Failure> {
     let (running, names) = measured(&arguments.resp, &arguments.regions)?;
     let round_trips = round_trips(&names, arguments.rtt.as_deref())?;
     let place = |name: &String| names.iter().position(|other| other == name).unwrap_or_default();
@@ -79,19 +79,13 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
         seed: arguments.seed,
         ..VisibilityOptions::new(data_centers, one_way_delay_ms, run)
     };
-    let mut stop = Stop::listen().map_err(|error| format!("signals cannot be heard: {error}"))?;
     eprintln!("measuring: {} samples of each of {} data centers; 200 of three take about a minute", arguments.samples, names.len());
-    let progress = Progress::on_stderr();
-    // A cluster that was started for this ends in any case, and its folder goes.
-    let result = tokio::select! {
-        result = visibility::run(&options, &progress) => result.map_err(|error| error.to_string()),
-        signal = stop.heard() => Err(format!("ended by {signal}")),
-    };
+    let result = unless_told(stop, visibility::run(&options, &Progress::on_stderr())).await;
     if let Some(own) = own {
         own.end().await;
     }
     let report = result?;
     show(&report, json)?;
     // Under a protocol that promises it, an effect was seen before its cause; under another, it is what was to be shown.
-    Ok(if report.pairs.iter().all(|pair| pair.violations == 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_measured() && report.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

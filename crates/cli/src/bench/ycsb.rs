@@ -1,8 +1,9 @@
 //! `rheostat bench ycsb`.
 
 use super::load::{Load, Server};
-use super::{Own, show};
+use super::{Own, show, unless_told};
 use crate::Failure;
+use crate::signal::Stop;
 use clap::Args;
 use rheostat_bench::workload::CoreWorkload;
 use rheostat_bench::{Progress, load};
@@ -20,7 +21,7 @@ pub struct Arguments {
     server: Server,
 }
 
-pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<ExitCode, Failure> {
+pub(super) async fn run(arguments: Arguments, json: Option<&Path>, stop: &mut Stop) -> Result<ExitCode, Failure> {
     arguments.server.check()?;
     let options = arguments.load.options(arguments.workload)?;
     let progress = Progress::on_stderr();
@@ -32,9 +33,12 @@ pub(super) async fn run(arguments: Arguments, json: Option<&Path>) -> Result<Exi
             (Some(own), target)
         }
     };
-    let result = load::run(&target, &options, &progress).await;
+    let result = unless_told(stop, load::run(&target, &options, &progress)).await;
     if let Some(own) = own {
         own.end().await;
     }
-    show(&result.map_err(|error| error.to_string())?, json)
+    let report = result?;
+    let shown = show(&report, json)?;
+    // Where nothing succeeded, nothing was measured.
+    Ok(if report.measured.succeeded > 0 { shown } else { ExitCode::FAILURE })
 }

@@ -108,7 +108,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
     let store = arguments.objects.open_within(place, Some(STORE_PATIENCE))?;
     let (topology, nodes) = connection.nodes().await?;
     let (clients, patience) = (nearest_first(&topology, &nodes), Duration::from_secs(arguments.wait));
-    let cluster = jobs::Cluster { connection: connection.clone(), clients, topology, patience };
+    let cluster = jobs::Cluster::new(connection.clone(), clients, topology, patience);
     let settings = tokio::select! {
         settings = writer::settings(&*store, &arguments.keyspace, &cluster) => settings?,
         _ = stop.heard() => return Ok(ExitCode::SUCCESS),

@@ -52,6 +52,7 @@ fn unable(status: &v1::StatusResponse, replica: &v1::Replica, everywhere: bool) 
         () if !replica.failed.is_empty() => "does not serve it".into(),
         () if is("member_is_nobody") || is("member_is_learner") || is("member_was_replaced") => "is no full member of the group".into(),
         () if !status.clock_distrusted.is_empty() => "does not believe its clock".into(),
+        () if !status.disk_error.is_empty() => "cannot write to its disk".into(),
         () if status.disk_full => "has a full disk".into(),
         () => String::new(),
     }

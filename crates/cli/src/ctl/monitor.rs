@@ -201,7 +201,11 @@ impl Watch {
             if left == 0 {
                 break;
             }
-            let why = ended.map_or_else(|error| error.to_string(), |()| "the node has stopped".to_owned());
+            let why = match ended {
+                Err(error) if is_refusal(&error) => return Err(error.to_string()),
+                Err(error) => error.to_string(),
+                Ok(()) => "the node has stopped".to_owned(),
+            };
             match json {
                 true => crate::output::json(&json!({ "disconnected": why })),
                 false => say!("-- {why}; what monitors say meanwhile is not shown"),
@@ -209,8 +213,10 @@ impl Watch {
             recent = 0;
             client = loop {
                 tokio::time::sleep(AGAIN).await;
-                if let Ok(client) = connection.client().await {
-                    break client;
+                match Client::connect_with(connection.options()?).await {
+                    Ok(client) => break client,
+                    Err(error) if is_refusal(&error) => return Err(error.to_string()),
+                    Err(_) => {}
                 }
             };
             match json {
@@ -239,6 +245,11 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// Whether who asks again is refused again, as after a changed password.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Refused(_) | Error::Unauthenticated(_))
 }
 
 /// What monitors have said under this name, as far as any node remembers it; at best that it was a violation for certain.

@@ -223,7 +223,7 @@ fn as_json(topology: &v1::TopologyResponse, nodes: &[&v1::Node], answers: &[Answ
             let peer = |peer: &v1::Peer| json!({ "node": peer.node, "data_center": peer.data_center, "connected": peer.connected, "format": peer.format, "last_error": peer.last_error, "clock_ahead_ms": peer.clock_ahead_ms });
             json!({
                 "name": node.name, "data_center": node.data_center, "resp": node.resp, "grpc": node.grpc, "release": status.release, "uptime_ms": status.uptime_ms,
-                "clock_distrusted": status.clock_distrusted, "drained": status.drained, "closed": status.closed, "disk_full": status.disk_full, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
+                "clock_distrusted": status.clock_distrusted, "drained": status.drained, "closed": status.closed, "disk_full": status.disk_full, "disk_error": status.disk_error, "receipt_key": status.receipt_key, "peers": status.peers.iter().map(peer).collect::<Vec<_>>(),
                 "partition_servers": status.replicas.iter().map(|one| replica(status, one)).collect::<Vec<_>>(),
             })
         }
@@ -411,8 +411,14 @@ mod tests {
         (full.disk_full, full.clock_distrusted, full.replicas[0].failed) = (true, String::new(), String::new());
         full.peers[1].clock_ahead_ms = None;
         full.replicas[0].gauges.push(v1::Gauge { name: "leader_known".into(), value: 0.0 });
-        answers[1] = Ok(full);
+        answers[1] = Ok(full.clone());
         let (text, grave) = told(&answers);
         assert!(grave && text.contains("something is wrong\n  the disk of node eu-1 of eu is full: it writes nothing; free some"), "{text}");
+
+        full.disk_error = "no space can be had under the data directory (Read-only file system): reads go on".into();
+        answers[1] = Ok(full);
+        let (text, grave) = told(&answers);
+        assert!(grave && !text.contains("is full"), "{text}");
+        assert!(text.contains("something is wrong\n  node eu-1 of eu writes nothing: no space can be had under"), "{text}");
     }
 }

@@ -276,6 +276,12 @@ fn a_cluster_file_may_have_the_digest_of_a_password_only() {
     let well = status("abc");
     assert!(well.status.success() && text(&well.stdout).contains("all is well"), "{}{}", text(&well.stdout), text(&well.stderr));
     assert!(!status(digest).status.success(), "the digest is no password");
+    // Who may not hear monitors is told so, once.
+    let address = format!("127.0.0.1:{}", fleet.base + 1);
+    let watch = ["ctl", "-a", &address, "--user", "reader", "monitor", "watch"];
+    let refused = fleet.command(&watch).env("RHEOSTAT_PASSWORD", "abc").output().unwrap();
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{}", text(&refused.stdout));
+    assert!(text(&refused.stderr).contains("this user's role does not allow it"), "{}", text(&refused.stderr));
     // A user of the file, at either node.
     for node in 0..2 {
         let mut plain = super::plain::Plain::connect(([127, 0, 0, 1], fleet.base + 10 * node).into()).unwrap();

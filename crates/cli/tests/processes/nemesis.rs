@@ -113,6 +113,17 @@ fn what_is_not_promised_is_found_and_kept() {
 }
 
 #[test]
+fn what_nodes_said_that_do_not_start_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    // It says that it knows no such options, and ends.
+    let output = nemesis(folder.path(), "--from /bin/ls");
+    let said = told(&output);
+    assert!(!output.status.success() && said.contains("Logs and data are in "), "{said}");
+    let left = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    assert!(std::fs::metadata(left.join("us-east-1/log")).unwrap().len() > 0, "{said}");
+}
+
+#[test]
 fn what_cannot_be_is_said_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, why) in [

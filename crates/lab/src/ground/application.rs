@@ -166,25 +166,58 @@ pub(super) async fn live<B: Backend>(work: Work, course: Rc<Course>, number: usi
     }
 }
 
-/// Puts down what the whole run came to, warming up included.
+/// Puts down how many of so many violations no alarm has told; where there were none, none can be missed.
+pub(super) fn sum_up_violations(measured: &mut Measured, violations: usize, missed: usize) {
+    measured.values.insert("violations".into(), violations as f64);
+    if violations > 0 {
+        measured.values.insert("missed".into(), missed as f64);
+    }
+}
+
+/// Puts down what the whole run came to, warming up included. A share of nothing is left out, and so is what is wrong where nothing was done.
 pub(super) fn sum_up(measured: &mut Measured, report: &Report) {
-    let percent = |part: u64, of: u64| if of > 0 { 100.0 * part as f64 / of as f64 } else { 0.0 };
+    let percent = |part: u64, of: u64| (of > 0).then(|| 100.0 * part as f64 / of as f64);
     let mut values = vec![
         ("tries", report.tries as f64),
         ("rolled_back", report.rolled_back as f64),
-        ("rolled_back_percent", percent(report.rolled_back, report.tries)),
         ("begun_again", report.begun_again as f64),
         ("close", report.close as f64),
         ("late", report.late as f64),
         ("moves", report.moves.len() as f64),
         ("overlaps", report.overlaps as f64),
-        ("wrong", report.faults.len() as f64),
     ];
+    if report.done > 0 || !report.faults.is_empty() {
+        values.push(("wrong", report.faults.len() as f64));
+    }
+    let mut shares = vec![("rolled_back_percent", percent(report.rolled_back, report.tries))];
     if let Some(of) = report.of {
-        values.push(("done_percent", percent(report.done, of)));
+        shares.push(("done_percent", percent(report.done, of)));
     }
     if let Some(told) = &report.detection {
-        values.extend([("alarms", told.alarms as f64), ("alarms_violated_percent", percent(told.violated, told.alarms)), ("gaps", told.gaps as f64)]);
+        values.extend([("alarms", told.alarms as f64), ("gaps", told.gaps as f64)]);
+        shares.push(("alarms_violated_percent", percent(told.violated, told.alarms)));
     }
+    values.extend(shares.into_iter().filter_map(|(name, share)| Some((name, share?))));
     measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_apps::Detection;
+
+    #[test]
+    fn of_nothing_that_was_done_nothing_is_right() {
+        let measured = |report: &Report, violations: usize| {
+            let mut measured = Measured::default();
+            sum_up(&mut measured, report);
+            sum_up_violations(&mut measured, violations, 0);
+            ["wrong", "rolled_back_percent", "alarms_violated_percent", "missed"].map(|name| measured.values.get(name).copied())
+        };
+        let idle = Report { detection: Some(Detection::default()), ..Report::default() };
+        assert_eq!(measured(&idle, 0), [None; 4]);
+        let done = Report { done: 4, tries: 4, detection: Some(Detection { alarms: 1, ..Detection::default() }), ..Report::default() };
+        assert_eq!(measured(&done, 1), [Some(0.0); 4]);
+        assert_eq!(measured(&Report { faults: vec!["it did not begin".into()], ..idle }, 0)[0], Some(1.0));
+    }
 }

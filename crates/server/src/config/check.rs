@@ -5,6 +5,7 @@ use super::{Limits, Member, NodeConfig};
 use super::{Role, Secret};
 use crate::keyspace::KeyspaceInfo;
 use crate::service_levels;
+use crate::space;
 use rheostat_core::ids::KeyspaceId;
 use rheostat_core::sla::ServiceLevel;
 use std::collections::BTreeSet;
@@ -210,6 +211,10 @@ fn keyspaces(config: &NodeConfig) -> Result<(), ConfigError> {
         check_name(&keyspace.name, key("name"))?;
         let all_digits = keyspace.name.bytes().all(|byte| byte.is_ascii_digit());
         check(!all_digits, key("name"), || format!("{:?} is a number, and SELECT takes numbers for positions", keyspace.name))?;
+        let is_a_file = keyspace.name == "cluster" || space::FILES.contains(&keyspace.name.as_str());
+        check(!is_a_file || config.data_dir.is_none(), key("name"), || {
+            format!("{:?} is a file of the node's in data_dir, where each keyspace has a folder; choose another name", keyspace.name)
+        })?;
         let twice = config.keyspaces[..index].iter().any(|other| other.name == keyspace.name);
         check(!twice, key("name"), || format!("{} is there twice", keyspace.name))?;
         crate::keyspace::check(keyspace, data_centers, config.partitions).map_err(|(field, reason)| ConfigError::at(key(field), reason))?;

@@ -67,6 +67,16 @@ fn an_error_names_the_line_and_the_reason() {
 }
 
 #[test]
+fn no_keyspace_is_called_as_a_file_beside_its_folder() {
+    for name in [crate::folder::FILE, "reserve", "reserve.probe"] {
+        let in_memory = small().replace("name = \"default\"", &format!("name = \"{name}\""));
+        assert!(NodeConfig::from_toml(&in_memory).is_ok(), "nothing is kept anywhere");
+        let error = NodeConfig::from_toml(&format!("data_dir = \"data\"\n{in_memory}")).unwrap_err();
+        assert!(error.key() == Some("keyspace[0].name") && error.to_string().contains("data_dir"), "{error}");
+    }
+}
+
+#[test]
 fn options_are_checked_against_the_size_of_the_cluster() {
     let three =
         "data_center = \"east\"\ndata_centers = [\"east\", \"west\", \"eu\"]\nreserved_data_centers = [\"west\", \"eu\"]\ndata_dir = \"data\"\n";

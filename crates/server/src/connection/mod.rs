@@ -10,6 +10,7 @@ mod counters;
 mod info;
 mod listening;
 mod output;
+mod scan;
 mod slow;
 mod state;
 pub(crate) mod stream;
@@ -296,7 +297,7 @@ impl Connection {
             reads += 1;
             let Poll::Ready(bytes) = inner.read(shard, context, limit)? else { break };
             if bytes == 0 {
-                if inner.output.is_empty() {
+                if inner.output.is_empty() && !inner.flushes {
                     return Poll::Ready(Ok(()));
                 }
                 // Who sends nothing more may read on.

@@ -20,7 +20,6 @@ use rheostat_core::answer::{Quality, Read};
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::feed::Stopped;
-use rheostat_core::glob;
 use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
 use rheostat_core::operation::{Change, Guard, Operation};
 use rheostat_core::outcome::{Acted, Outcome};
@@ -29,7 +28,7 @@ use rheostat_core::scatter::Scatter;
 use rheostat_core::session::Session;
 use rheostat_core::sla::{Achieved, Request};
 use rheostat_core::version::{Key, Value};
-use rheostat_resp::command::{Feed, Scan, View};
+use rheostat_resp::command::{Feed, View};
 use rheostat_resp::render::{STRANGE, failure_text};
 use rheostat_resp::{Render, ReplyWriter, RespVersion};
 use smallvec::{SmallVec, smallvec};
@@ -122,12 +121,12 @@ impl Context {
         SlowDone { told: Some(told), ..self.done(Some(session), waits, |_| {}) }
     }
 
-    fn failed(self, session: Session, waits: Waits, failure: &Failure) -> SlowDone {
+    pub(super) fn failed(self, session: Session, waits: Waits, failure: &Failure) -> SlowDone {
         self.done_of_no_quality(session, waits, |writer| writer.error(&failure_text(failure)))
     }
 
     /// The end of an operation of which RHEO QUALITY has nothing to tell.
-    fn done_of_no_quality(self, session: Session, waits: Waits, write: impl FnOnce(&mut ReplyWriter<'_>)) -> SlowDone {
+    pub(super) fn done_of_no_quality(self, session: Session, waits: Waits, write: impl FnOnce(&mut ReplyWriter<'_>)) -> SlowDone {
         SlowDone { last: Some(LastAnswer::default()), ..self.done(Some(session), waits, write) }
     }
 }
@@ -453,7 +452,7 @@ impl ShardAccess {
         ShardAccess { shard: shard.clone(), shared: shared.clone(), client, waits: RefCell::new(waits) }
     }
 
-    fn waits(&self) -> Waits {
+    pub(super) fn waits(&self) -> Waits {
         self.waits.take()
     }
 }
@@ -512,7 +511,7 @@ pub(super) fn count(context: Context, access: ShardAccess, mut session: Session,
         let shared = access.shared.clone();
         let wanted = |partition| cluster::covers(view, &shared, context.keyspace, partition);
         match access::count(&access, context.keyspace, &mut session, slots, wanted).await {
-            Ok(count) => context.done(Some(session), access.waits(), |writer| writer.integer(count as i64)),
+            Ok(count) => context.done_of_no_quality(session, access.waits(), |writer| writer.integer(count as i64)),
             Err(failure) => context.failed(session, access.waits(), &failure),
         }
     })
@@ -556,64 +555,6 @@ pub(super) fn wait(context: Context, access: ShardAccess, mut session: Session, 
         match access::await_replication(&access, context.keyspace, &mut session, data_centers, timeout).await {
             Ok(reached) => context.done(Some(session), access.waits(), |writer| writer.integer(reached.len() as i64)),
             Err(failure) => context.failed(session, access.waits(), &failure),
-        }
-    })
-}
-
-/// After so many steps of matching keys with a pattern others have their turn: about a millisecond. One key is matched in one go.
-const MATCHED_AT_ONCE: usize = 1 << 20;
-
-/// What SCAN looks for.
-pub(super) struct Wanted {
-    cursor: u64,
-    limit: u32,
-    pattern: Option<Vec<u8>>,
-    any: bool,
-}
-
-impl Wanted {
-    pub(super) fn new(scan: &Scan<'_>) -> Wanted {
-        Wanted { cursor: scan.cursor, limit: scan.count.try_into().unwrap_or(u32::MAX), pattern: scan.pattern.map(<[u8]>::to_vec), any: scan.strings }
-    }
-
-    fn matches(&self, key: &[u8]) -> bool {
-        self.any && self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, key))
-    }
-
-    /// Those of `keys` that match. A long pattern and a long key take their product in steps, so others have their turn in between.
-    async fn those_of(&self, keys: Vec<Key>) -> Vec<Key> {
-        let length = self.pattern.as_ref().map_or(0, Vec::len);
-        let (mut found, mut steps) = (Vec::new(), 0);
-        for key in keys {
-            if steps >= MATCHED_AT_ONCE {
-                steps = 0;
-                tokio::task::yield_now().await;
-            }
-            steps += length * key.len();
-            if self.matches(&key) {
-                found.push(key);
-            }
-        }
-        found
-    }
-}
-
-/// SCAN.
-pub(super) fn scan(context: Context, access: ShardAccess, mut session: Session, wanted: Wanted, view: View) -> Slow {
-    Box::pin(async move {
-        let shared = access.shared.clone();
-        let covered = |partition| cluster::covers(view, &shared, context.keyspace, partition);
-        match access::scan(&access, context.keyspace, &mut session, (wanted.cursor, wanted.limit), covered).await {
-            Err(failure) => context.failed(session, access.waits(), &failure),
-            Ok(page) => {
-                let keys = wanted.those_of(page.keys).await;
-                context.done(Some(session), access.waits(), |writer| {
-                    writer.array(2);
-                    writer.bulk(page.cursor.to_string().as_bytes());
-                    writer.array(keys.len());
-                    keys.iter().for_each(|key| writer.bulk(key));
-                })
-            }
         }
     })
 }
@@ -689,28 +630,4 @@ pub(super) fn exists(context: Context, access: ShardAccess, session: Session, ke
     let dial = context.dial;
     let operation = move |key| Operation::Get { key, dial };
     count_outcomes(context, access, session, keys, None, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn keys_that_take_long_to_match_let_others_have_their_turn() {
-        let pattern = [b"*[".as_slice(), &[b'x'; 1000], b"]"].concat();
-        let wanted = Wanted::new(&Scan { cursor: 0, pattern: Some(&pattern), count: 10, strings: true });
-        let keys: Vec<Key> = (0..6u8).map(|number| Key::from([vec![b'a'; 2000], vec![if number < 4 { b'a' } else { b'x' }]].concat())).collect();
-        let (mut turns, matching) = (0, wanted.those_of(keys.clone()));
-        let mut matching = std::pin::pin!(matching);
-        let found = std::future::poll_fn(|context| {
-            turns += 1;
-            matching.as_mut().poll(context)
-        })
-        .await;
-        assert_eq!((found.as_slice(), turns), (&keys[4..], 6));
-        // Short ones do not.
-        let keys = (0..100).map(|_| Key::from(*b"x")).collect();
-        let mut matching = std::pin::pin!(wanted.those_of(keys));
-        assert!(std::future::poll_fn(|context| std::task::Poll::Ready(matching.as_mut().poll(context).is_ready())).await);
-    }
 }

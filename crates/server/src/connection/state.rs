@@ -659,14 +659,20 @@ impl State {
     pub(super) fn describe(&self, now: Now, progress_us: u64, input: usize, output: usize) -> String {
         let seconds = |since_us: u64| now.monotonic_us.saturating_sub(since_us) / 1_000_000;
         let text = String::from_utf8_lossy;
+        let (kept, watched) = self.multi.as_ref().map_or((None, 0), |multi| multi.counts());
+        let multi = kept.map_or("-1".to_owned(), |kept| kept.to_string());
+        // Client libraries read all of these counts, and some fail where one is missing: what there is none of is 0.
         format!(
-            "id={} addr={} name={} age={} idle={} flags=N db={} qbuf={input} omem={output} cmd={} user={} lib-name={} lib-ver={} resp={}",
+            "id={} addr={} name={} age={} idle={} flags={} db={} sub=0 psub=0 ssub=0 multi={multi} watch={watched} qbuf={input} qbuf-free=0 \
+             argv-mem=0 obl=0 oll=0 omem={output} tot-mem={} cmd={} user={} lib-name={} lib-ver={} resp={}",
             self.id,
             self.address,
             text(&self.name),
             seconds(self.created_us),
             seconds(progress_us),
+            if kept.is_some() { "x" } else { "N" },
             self.keyspace.0,
+            input + output,
             self.last_command.map_or("", |entry| entry.name),
             self.user(),
             text(&self.library.0),

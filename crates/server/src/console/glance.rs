@@ -167,7 +167,7 @@ fn node_told(status: &v1::StatusResponse) -> Value {
     };
     let clocks = status.peers.iter().filter_map(|peer| Some((peer.node.clone(), json!(peer.clock_ahead_ms?))));
     json!({
-        "release": status.release, "uptime_ms": status.uptime_ms, "clock_distrusted": status.clock_distrusted, "drained": status.drained, "closed": status.closed, "disk_full": status.disk_full,
+        "release": status.release, "uptime_ms": status.uptime_ms, "clock_distrusted": status.clock_distrusted, "drained": status.drained, "closed": status.closed, "disk_full": status.disk_full, "disk_error": status.disk_error,
         "keys": sum(|replica| replica.keys), "memory_bytes": sum(|replica| replica.memory_bytes), "log_bytes": sum(|replica| replica.log_bytes),
         "waiting": sum(|replica| replica.waiting), "clock_ahead_ms": clocks.collect::<Map<_, _>>(),
         "serves": serves.into_iter().map(served).collect::<Map<_, _>>(),

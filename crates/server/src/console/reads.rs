@@ -6,6 +6,7 @@ use super::{Console, shown};
 use crate::keyspace::KeyspaceInfo;
 use crate::topology::NodeId;
 use bytes::Bytes;
+use futures::future::join_all;
 use rheostat_core::dial::Level;
 use rheostat_proto::dial::level_out;
 use rheostat_proto::v1;
@@ -179,17 +180,24 @@ impl Console {
         if keys.is_empty() || keys.len() > MOST_KEYS {
             return Err(Refusal::bad(format!("one to {MOST_KEYS} keys are asked for at once")));
         }
+        let keys = keys.iter().map(|digits| key_in(digits)).collect::<Result<Vec<Bytes>, Refusal>>()?;
         let ways = self.ways();
         let values = values && !keyspace.siblings;
-        let mut told = Vec::new();
-        for digits in keys {
-            let key = key_in(&digits)?;
-            let partition = self.router.partition_of(&key);
+        // At the same time: of a data center that keeps silent only so much is waited for as of one key.
+        let mut asking = Vec::with_capacity(keys.len());
+        for key in &keys {
             let (name, asked) = (keyspace.name.clone(), key.clone());
             let ask = move |ways, node| explain(ways, node, name.clone(), asked.clone(), values);
-            let answers = each_data_center(&self.router, &ways, ask).await;
-            told.push(json!({ "key": shown::json(&key), "partition": partition.0, "data_centers": self.by_data_center(answers) }));
+            asking.push(each_data_center(&self.router, &ways, ask));
         }
+        let answers = join_all(asking).await;
+        let told: Vec<Value> = keys
+            .iter()
+            .zip(answers)
+            .map(|(key, answers)| {
+                json!({ "key": shown::json(key), "partition": self.router.partition_of(key).0, "data_centers": self.by_data_center(answers) })
+            })
+            .collect();
         Ok(json!({
             "keyspace": keyspace.name, "protocol": keyspace.protocol, "level": keyspace.level.to_string(),
             "at_ms": self.router.shared().clocks.physical_ms(), "keys": told,

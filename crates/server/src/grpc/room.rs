@@ -3,6 +3,7 @@
 //! A connection has many requests at once here, and each could be as large as one may be: those that are small, and larger than a frame, take room as well, of their own. An empty part takes two bytes as it arrives, and some
 //! fifty times as much when it is decoded, and what is decoded is kept until the client says that its request has ended: parts take room by their number.
 
+use super::Entered;
 use crate::connection::{LEAST_PACE, NO_ROOM, PATIENCE, SCRATCH_BYTES};
 use crate::memory::{Arriving, Memory};
 use crate::shared::Shared;
@@ -84,8 +85,8 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for TakesRoom<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> S::Future {
-        let bounds = self.1.clone();
-        self.0.call(request.map(|body| Body::new(Arrival::new(body, bounds))))
+        let (bounds, entered) = (self.1.clone(), request.extensions().get::<Entered>().cloned());
+        self.0.call(request.map(|body| Body::new(Arrival::new(body, bounds, entered))))
     }
 }
 
@@ -220,6 +221,8 @@ struct Taken {
 struct Arrival {
     body: Body,
     bounds: Bounds,
+    /// Who has been let in with it.
+    entered: Option<Entered>,
     announced: Announced,
     /// Bytes of the largest message that was announced, or of the fields that have come, decoded, if that is more.
     wanted: usize,
@@ -232,8 +235,13 @@ struct Arrival {
 }
 
 impl Arrival {
-    fn new(body: Body, bounds: Bounds) -> Arrival {
-        Arrival { body, bounds, announced: Announced::default(), wanted: 0, held: None, taken: None, waits_since: None, look: None }
+    fn new(body: Body, bounds: Bounds, entered: Option<Entered>) -> Arrival {
+        Arrival { body, bounds, entered, announced: Announced::default(), wanted: 0, held: None, taken: None, waits_since: None, look: None }
+    }
+
+    /// Errors: who has been let in with it may not go on.
+    fn may_go_on(&self) -> Result<(), Status> {
+        self.entered.as_ref().map_or(Ok(()), Entered::still)
     }
 
     fn take_in(&mut self, frame: Frame<Bytes>) {
@@ -302,12 +310,14 @@ impl hyper::body::Body for Arrival {
             if this.held.is_none() {
                 match Pin::new(&mut this.body).poll_frame(context) {
                     Poll::Ready(Some(Ok(frame))) => this.take_in(frame),
-                    Poll::Ready(end) => return Poll::Ready(end),
+                    Poll::Ready(None) => return Poll::Ready(this.may_go_on().err().map(Err)),
+                    Poll::Ready(failed) => return Poll::Ready(failed),
                     Poll::Pending if this.taken.is_none() => return Poll::Pending,
                     Poll::Pending => {}
                 }
             }
             if this.held.is_some() && this.has_room() {
+                this.may_go_on()?;
                 return Poll::Ready(this.held.take().map(Ok));
             }
             if let Some(why) = this.ends() {
@@ -397,7 +407,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(4);
         let head = [&[0u8][..], &bytes.to_be_bytes()].concat();
         sender.send(Ok(Frame::data(Bytes::from(head)))).await.unwrap();
-        (sender, Arrival::new(Body::new(StreamBody::new(ReceiverStream::new(receiver))), bounds.clone()))
+        (sender, Arrival::new(Body::new(StreamBody::new(ReceiverStream::new(receiver))), bounds.clone(), None))
     }
 
     async fn is_read(arrival: &mut Arrival) -> bool {

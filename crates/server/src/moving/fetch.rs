@@ -158,9 +158,10 @@ impl Shared {
 
     /// Copies the files while the server is in use, again and again what has changed, until little has. Returns the bytes of all of them.
     fn copy_served(&self, seat: Seat, peer: &Peer, places: &Places, coming: &Coming, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<u64, Ends> {
+        wait_to_hear(peer, wanted)?;
         places.prepare()?;
         remove(&places.whole)?;
-        let mut incoming = Incoming::open(&places.copy)?;
+        let mut incoming = Incoming::open(&places.copy, &self.moving.stops)?;
         for round in 1.. {
             wanted()?;
             let list = match self.ask(peer, &Question::List { seat, version: 0 }, LIST_PATIENCE, wanted)? {
@@ -271,7 +272,7 @@ impl Shared {
     fn obtain_from(&self, seat: Seat, version: u32, places: &Places) -> Result<(), Ends> {
         let from = self.seats.comes_from(seat);
         let node = self.topology.nodes_in(self.topology.here).find(|node| node.name == from);
-        let peer = node.and_then(|node| self.peer(node.id)).filter(|peer| peer.is_connected());
+        let peer = node.and_then(|node| self.peer(node.id)).filter(|peer| peer.is_connected() && peer.is_accepted());
         let peer = peer.ok_or_else(|| Ends::Because(format!("its files are at node {from}, which does not answer; they come when it does")))?;
         let wanted = || match *self.stopping.borrow() || self.seats.of(seat).0 != version {
             true => Err(Ends::Unwanted),
@@ -316,7 +317,7 @@ impl Shared {
             };
             let mut here = match incoming.take() {
                 Some(here) => here,
-                None => Incoming::open(&places.copy)?,
+                None => Incoming::open(&places.copy, &self.moving.stops)?,
             };
             let copied = self.copy(seat, peer, &list, &mut here, &wanted, &mut |_| {})?;
             if copied.changed {
@@ -389,6 +390,19 @@ fn unreachable() -> Ends {
 
 fn strange() -> Ends {
     Ends::Because("the node that has the files answers something else".into())
+}
+
+/// Waits until the node has connected to this one: when either has just begun, it does so after this one has.
+fn wait_to_hear(peer: &Peer, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<(), Ends> {
+    let began = Instant::now();
+    while !peer.is_accepted() {
+        wanted()?;
+        if began.elapsed() >= PATIENCE {
+            return Err(unreachable());
+        }
+        std::thread::sleep(ASK_AGAIN);
+    }
+    Ok(())
 }
 
 fn wait(peer: &Peer, id: u64, answer: &mpsc::Receiver<Vec<u8>>, patience: Duration, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<Answer, Ends> {

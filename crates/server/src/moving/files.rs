@@ -6,6 +6,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -119,18 +121,25 @@ pub(crate) fn is_open(dir: &Path) -> io::Result<bool> {
 #[derive(Default, Debug)]
 pub(super) struct Digests {
     known: HashMap<PathBuf, (State, Vec<Digest>)>,
+    /// The node stops: nothing more is read.
+    stops: Arc<AtomicBool>,
 }
 
 /// By what a file that has not changed is known again: its length, its number on the disk, when it was written last.
 type State = (u64, u64, SystemTime);
 
 impl Digests {
-    /// The files in `dir`, which nobody changes. Errors: the disk's, or one goes while it is looked at.
+    /// None are known yet. To read all files of a store can take minutes: it ends when the node `stops`.
+    pub(super) fn until(stops: &Arc<AtomicBool>) -> Digests {
+        Digests { stops: stops.clone(), ..Digests::default() }
+    }
+
+    /// The files in `dir`, which nobody changes. Errors: the disk's, one goes while it is looked at, or the node stops.
     pub(super) fn list(&mut self, dir: &Path) -> io::Result<Vec<Listed>> {
         self.list_named(dir, names(dir)?, false)
     }
 
-    /// The files of a store that is open. One that goes while it is looked at is left out. Errors: the disk's.
+    /// The files of a store that is open. One that goes while it is looked at is left out. Errors: the disk's, or the node stops.
     pub(super) fn list_open(&mut self, dir: &Path) -> io::Result<Vec<Listed>> {
         self.list_named(dir, names(dir)?, true)
     }
@@ -163,14 +172,18 @@ impl Digests {
         if let Some((_, blocks)) = self.known.get(path).filter(|(known, _)| settled && *known == state) {
             return Ok((about.len(), Some(state), blocks.clone()));
         }
-        Ok((about.len(), settled.then_some(state), digests(&file, about.len())?))
+        Ok((about.len(), settled.then_some(state), digests(&file, about.len(), &self.stops)?))
     }
 }
 
 /// The digests of the first `length` bytes of `file`; as far as it goes, if it has become shorter.
-fn digests(file: &File, length: u64) -> io::Result<Vec<Digest>> {
+fn digests(file: &File, length: u64, stops: &AtomicBool) -> io::Result<Vec<Digest>> {
     let mut holes = Holes { file, noughts: None, data: 0 };
-    (0..blocks(length)).map(|number| holes.digest(number, block_bytes(length, number))).collect()
+    let digest = |number| match stops.load(Ordering::Relaxed) {
+        true => Err(io::Error::other("the node stops")),
+        false => holes.digest(number, block_bytes(length, number)),
+    };
+    (0..blocks(length)).map(digest).collect()
 }
 
 /// A file's blocks, of which those need not be read that nobody has ever written: logs are made longer than what stands in them.
@@ -239,10 +252,10 @@ pub(super) struct Incoming {
 pub(super) type Wanted = (usize, u32);
 
 impl Incoming {
-    /// The copy in `dir`, as far as it has come. Errors: the disk's.
-    pub(super) fn open(dir: &Path) -> io::Result<Incoming> {
+    /// The copy in `dir`, as far as it has come. Errors: the disk's, or the node `stops`.
+    pub(super) fn open(dir: &Path, stops: &Arc<AtomicBool>) -> io::Result<Incoming> {
         std::fs::create_dir_all(dir)?;
-        let listed = Digests::default().list(dir)?;
+        let listed = Digests::until(stops).list(dir)?;
         Ok(Incoming { dir: dir.to_owned(), files: listed.into_iter().map(|file| (file.name, file.blocks)).collect() })
     }
 
@@ -364,7 +377,7 @@ mod tests {
         let holes = OpenOptions::new().write(true).open(there.join("holes")).unwrap();
         holes.set_len(9 * BLOCK_BYTES + 5).unwrap();
         holes.write_all_at(b"data", 4 * BLOCK_BYTES + 17).unwrap();
-        let mut incoming = Incoming::open(&here).unwrap();
+        let mut incoming = Incoming::open(&here, &Arc::default()).unwrap();
         assert_eq!(copy(&there, &mut incoming), 5, "zeroes need not come");
         assert_eq!(copy(&there, &mut incoming), 0);
         // Appended to, changed within, shorter, gone, new.
@@ -378,11 +391,11 @@ mod tests {
         assert_eq!(copy(&there, &mut incoming), 4, "the second and the last block, the short file, the new one");
         assert_eq!(list(&there), list(&here));
         // What has come is known after a restart, and what was lost of it comes again.
-        let mut incoming = Incoming::open(&here).unwrap();
+        let mut incoming = Incoming::open(&here, &Arc::default()).unwrap();
         assert_eq!(copy(&there, &mut incoming), 0);
         write(&here, "log/0.log", &long);
         write(&here, "stranger", b"x");
-        assert_eq!(copy(&there, &mut Incoming::open(&here).unwrap()), 2);
+        assert_eq!(copy(&there, &mut Incoming::open(&here, &Arc::default()).unwrap()), 2);
         incoming.flush().unwrap();
         for name in names(&there).unwrap() {
             assert_eq!(std::fs::read(there.join(&name)).unwrap(), std::fs::read(here.join(&name)).unwrap(), "{name}");
@@ -394,7 +407,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [there, here] = ["there", "here"].map(|name| folder.path().join(name));
         write(&there, "a", b"before");
-        let (list, mut incoming) = (list(&there), Incoming::open(&here).unwrap());
+        let (list, mut incoming) = (list(&there), Incoming::open(&here, &Arc::default()).unwrap());
         assert_eq!(incoming.shape(&list).unwrap(), [(0, 0)]);
         for changed in ["after!", "af", "after and more"] {
             write(&there, "a", changed.as_bytes());
@@ -420,7 +433,7 @@ mod tests {
         assert_eq!(block(&store, "a", 7).unwrap(), b"");
         assert!(Digests::default().list(&store).is_err(), "a link is no file of a store");
         let hostile = Listed { name: "../secret".into(), length: 1, blocks: vec![Digest::of(b"x")] };
-        assert!(Incoming::open(&folder.path().join("here")).unwrap().shape(&[hostile]).is_err());
+        assert!(Incoming::open(&folder.path().join("here"), &Arc::default()).unwrap().shape(&[hostile]).is_err());
         assert_eq!(std::fs::read(folder.path().join("secret")).unwrap(), b"s");
     }
 
@@ -442,6 +455,16 @@ mod tests {
         assert_eq!(digests.list(folder.path()).unwrap(), first);
         set_time(long_ago + Duration::from_secs(1));
         assert_ne!(digests.list(folder.path()).unwrap(), first);
+    }
+
+    #[test]
+    fn a_copy_is_not_looked_at_to_its_end_when_the_node_stops() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "a", b"a");
+        let stops = Arc::new(AtomicBool::new(false));
+        assert!(Incoming::open(folder.path(), &stops).is_ok());
+        stops.store(true, Ordering::Relaxed);
+        assert!(Incoming::open(folder.path(), &stops).is_err());
     }
 
     #[test]

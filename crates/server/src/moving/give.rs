@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An answer that finds no room is tried again so often, after so long.
+/// An answer that finds no connection is tried again so often, after so long. Whoever asks is told when there is none any more.
 const TRIES: u32 = 200;
 const TRY_AGAIN: Duration = Duration::from_millis(25);
 
@@ -26,10 +26,10 @@ impl Shared {
                 let why = format!("{} bytes of it are more than a frame may have (limits.max_frame_bytes)", answer.len());
                 answer = Answer::Refused(why).to_bytes();
             }
-            for _ in 0..TRIES {
-                if peer.answer_files(shared.clocks.monotonic_us(), question, &answer) || *shared.stopping.borrow() {
-                    return;
-                }
+            let mut tries = 0;
+            while tries < TRIES && !peer.answer_files(shared.clocks.monotonic_us(), question, &answer) && !*shared.stopping.borrow() {
+                // Where it finds no room there is some later: nobody asks again before a list could have come.
+                tries += u32::from(!peer.is_connected());
                 std::thread::sleep(TRY_AGAIN);
             }
         });

@@ -70,7 +70,7 @@ pub(crate) struct Moving {
     /// Held while it is decided whose a server's files are.
     deciding: Mutex<()>,
     /// The node stops.
-    stops: AtomicBool,
+    stops: Arc<AtomicBool>,
 }
 
 impl Moving {
@@ -93,7 +93,7 @@ impl Moving {
         lock(&self.closed).contains(&seat)
     }
 
-    /// The node stops: servers that still serve elsewhere are copied no more, and do not come.
+    /// The node stops: servers that still serve elsewhere are copied no more, and do not come; no files are read for another node to know which it lacks.
     pub(crate) fn stop(&self) {
         self.stops.store(true, Ordering::Relaxed);
     }
@@ -111,7 +111,7 @@ impl Moving {
         while of_all.len() >= MOST_DIGESTS && !of_all.contains_key(&seat) {
             of_all.pop_first();
         }
-        of_all.entry(seat).or_default().clone()
+        of_all.entry(seat).or_insert_with(|| Arc::new(Mutex::new(Digests::until(&self.stops)))).clone()
     }
 }
 
@@ -237,6 +237,19 @@ mod tests {
         assert!(moving.copies(seat(0)).is_none() && moving.copies(seat(1)).is_some());
         drop(first);
         assert!(moving.copies(seat(0)).is_some());
+    }
+
+    /// The threads that read are waited for.
+    #[test]
+    fn what_is_read_for_another_node_is_not_read_to_its_end_when_the_node_stops() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), b"a").unwrap();
+        let moving = Moving::default();
+        let digests = moving.digests(seat(0));
+        let mut digests = lock(&digests);
+        assert_eq!(digests.list_open(folder.path()).unwrap().len(), 1);
+        moving.stop();
+        assert!(digests.list_open(folder.path()).is_err() && digests.list(folder.path()).is_err());
     }
 
     #[test]

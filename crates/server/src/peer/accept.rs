@@ -104,16 +104,37 @@ async fn greet_and_read(
     let (mut stream, peer, link_key) = greeted?;
     // Descriptors for nodes are kept apart.
     drop((stranger, place));
-    let generation = peer.generation.fetch_add(1, Ordering::Relaxed) + 1;
-    peer.accepted.store(true, Ordering::Relaxed);
+    let generation = peer.begin_hearing();
     peer.there.notify_one();
     shared.announce_connected(&peer);
     let ended = read(&shard, shared, &peer, generation, &link_key, stream.as_mut()).await;
-    if peer.generation.load(Ordering::Relaxed) == generation {
-        peer.accepted.store(false, Ordering::Relaxed);
+    if peer.end_hearing(generation) {
         shared.forget_leads(&peer);
     }
     ended
+}
+
+impl Peer {
+    /// The node has connected to this one: the number of that connection. What it was to answer by one before, it does not: whoever waits for files is told so, rather than when a list could have taken no longer.
+    pub(super) fn begin_hearing(&self) -> u64 {
+        // One connection may end while another begins.
+        let mut asked = lock(&self.asked_files);
+        if self.accepted.swap(true, Ordering::Relaxed) {
+            asked.clear();
+        }
+        self.generation.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Connection number `generation` of the node has ended; says whether it has made no other since.
+    pub(super) fn end_hearing(&self, generation: u64) -> bool {
+        let mut asked = lock(&self.asked_files);
+        let was_last = self.generation.load(Ordering::Relaxed) == generation;
+        if was_last {
+            self.accepted.store(false, Ordering::Relaxed);
+            asked.clear();
+        }
+        was_last
+    }
 }
 
 /// The greeting, and whose connection it is.

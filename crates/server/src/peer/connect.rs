@@ -70,7 +70,7 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
         match connected {
             Ok((mut stream, link_key)) => {
                 tracing::info!(node = %name, "connected");
-                backoff = BACKOFF.0;
+                let since_us = shared.clocks.monotonic_us();
                 *super::lock(&peer.link_key) = Some(link_key);
                 peer.set_connected();
                 shared.send_token_keys(&peer);
@@ -83,6 +83,10 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
                 let why = ended.map_or_else(|error| error.to_string(), str::to_owned);
                 tracing::info!(node = %name, why, "disconnected");
                 peer.set_disconnected(why);
+                // Where each one is broken as soon as it is made, as by a frame that the other node takes for too long, they are as far apart as failures.
+                if shared.clocks.monotonic_us().saturating_sub(since_us) >= BACKOFF.1.as_micros() as u64 {
+                    backoff = BACKOFF.0;
+                }
             }
             Err(error) => {
                 // The first failure and changes of the reason are worth a line; a node that is down is not, every second.
@@ -123,13 +127,14 @@ pub(crate) async fn hear_others(shared: &Arc<Shared>, tls: Option<Arc<ClientConf
 }
 
 impl Shared {
-    /// Tells the shards that a connection to or from `peer` is new, so that their links ask from where to go on.
+    /// Tells the shards that a connection to or from `peer` is new, so that their links ask from where to go on, and servers that move here for their files.
     pub(super) fn announce_connected(&self, peer: &Peer) {
-        if peer.dc == self.topology.here {
-            return;
-        }
+        let is_near = peer.dc == self.topology.here;
         for shard in &self.shards {
-            shard.control(Control::Connected { dc: peer.dc, node: peer.node });
+            shard.control(match is_near {
+                true => Control::Run(Box::new(|shard| shard.borrow_mut().look_for_files())),
+                false => Control::Connected { dc: peer.dc, node: peer.node },
+            });
         }
     }
 }

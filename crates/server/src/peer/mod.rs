@@ -319,6 +319,11 @@ impl Peer {
         self.connected.load(Ordering::Relaxed)
     }
 
+    /// Whether it has a connection to this node, by which it answers.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
     /// Queues a frame between partition servers; says whether there was a connection and room for it.
     pub(crate) fn send_frame(&self, now_us: u64, keyspace: KeyspaceId, from: ServerId, to: ServerId, bytes: &[u8]) -> bool {
         let sent = self.push(now_us, stream_of(keyspace, from, to), || frame::replica(keyspace, Member::of(from), Member::of(to), bytes)).is_ok();
@@ -348,16 +353,17 @@ impl Peer {
         let _ = self.push(now_us, UNORDERED, || frame::leads(leads));
     }
 
-    /// Asks for something of a server's files: the question's number, and by what the answer comes, which ends without one when the connection does. `None` if there is none, or too much waits to be sent.
+    /// Asks for something of a server's files: the question's number, and by what the answer comes, which ends without one when this node's connection does, or the other's, by which it would come. `None` if either is not there, or too much waits to be sent.
     pub(crate) fn ask_files(&self, now_us: u64, question: &[u8]) -> Option<(u64, mpsc::Receiver<Vec<u8>>)> {
         let (sender, answer) = mpsc::channel();
         let number = self.next_request.fetch_add(1, Ordering::Relaxed);
         lock(&self.asked_files).insert(number, sender);
-        let sent = self.push(now_us, UNORDERED, || frame::files(number, false, question));
-        if sent.is_err() {
+        // Only then: what is asked before the other's connection ends is told that it has.
+        let sent = self.is_accepted() && self.push(now_us, UNORDERED, || frame::files(number, false, question)).is_ok();
+        if !sent {
             self.forget_files(number);
         }
-        sent.is_ok().then_some((number, answer))
+        sent.then_some((number, answer))
     }
 
     /// Nobody waits for the answer any more.
@@ -645,7 +651,7 @@ impl Peer {
             name: topology.nodes[self.node.index()].name.clone(),
             dc: self.dc,
             connected,
-            accepted: self.accepted.load(Ordering::Relaxed),
+            accepted: self.is_accepted(),
             format: self.format(),
             connects: self.connects.load(Ordering::Relaxed),
             queued_bytes,

@@ -190,6 +190,23 @@ fn an_answer_about_files_that_is_too_large_is_known_before_it_is_sent() {
     assert!(peer.answer_files(0, u64::MAX, &vec![0; most]) && !peer.answer_files(0, 0, &vec![0; 1 << 20]));
 }
 
+/// Else a server that moves is nobody's for as long as the longest list may take.
+#[test]
+fn who_waits_for_files_is_told_when_the_connection_ends_by_which_they_would_come() {
+    let (peer, _) = peer();
+    assert!(peer.ask_files(0, b"which").is_none(), "no answer could come");
+    let ask = || peer.ask_files(0, b"which").unwrap().1;
+    let first = peer.begin_hearing();
+    let asked = ask();
+    assert_eq!(asked.try_recv(), Err(mpsc::TryRecvError::Empty));
+    let second = peer.begin_hearing();
+    assert_eq!(asked.try_recv(), Err(mpsc::TryRecvError::Disconnected), "it has connected again");
+    let asked = ask();
+    assert!(!peer.end_hearing(first) && asked.try_recv() == Err(mpsc::TryRecvError::Empty), "of the one before nothing is heard any more");
+    assert!(peer.end_hearing(second));
+    assert_eq!(asked.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+}
+
 #[test]
 fn operations_that_wait_are_bounded_however_they_travel() {
     let (peer, info) = peer();

@@ -28,12 +28,43 @@ struct Read {
     job: ReadJob,
 }
 
+/// Since when flushes that are under way have not ended, the first begun first.
+#[derive(Clone, Default)]
+pub(crate) struct Silence(Arc<Mutex<Vec<Arc<Instant>>>>);
+
+impl Silence {
+    /// A flush begins; it has ended when what is returned is dropped.
+    pub(super) fn begins(&self) -> Flushing {
+        let since = Arc::new(Instant::now());
+        lock(&self.0).push(since.clone());
+        Flushing { of: self.clone(), since }
+    }
+
+    /// For how many seconds the disk has not answered, if that is long.
+    pub(crate) fn seconds(&self) -> Option<u64> {
+        let waited = lock(&self.0).first()?.elapsed();
+        (waited >= SILENT_AFTER).then_some(waited.as_secs())
+    }
+}
+
+/// A flush that is under way.
+pub(super) struct Flushing {
+    of: Silence,
+    since: Arc<Instant>,
+}
+
+impl Drop for Flushing {
+    fn drop(&mut self) {
+        lock(&self.of.0).retain(|other| !Arc::ptr_eq(other, &self.since));
+    }
+}
+
 /// Takes jobs; its clones feed the same threads, which end when the last of them is gone.
 #[derive(Clone)]
 pub(crate) struct Disk {
     flushes: mpsc::Sender<Flush>,
-    /// When the flush that is under way was begun.
-    begun: Arc<Mutex<Option<Instant>>>,
+    /// Other flushes wait behind the one that is under way.
+    silence: Silence,
     reads: mpsc::Sender<Read>,
     far: Option<mpsc::Sender<Read>>,
 }
@@ -43,22 +74,22 @@ impl Disk {
     pub(crate) fn start(name: &str, far: bool) -> io::Result<(Disk, Vec<JoinHandle<()>>)> {
         // Bounded by construction: a replica has at most one flush and a few reads under way.
         let (flushes, to_flush) = mpsc::channel::<Flush>();
-        let begun: Arc<Mutex<Option<Instant>>> = Arc::default();
-        let present = begun.clone();
+        let silence = Silence::default();
+        let told = silence.clone();
         let flush = move || {
             for Flush { shard, replica, job } in to_flush {
-                let begun = Instant::now();
-                *lock(&present) = Some(begun);
+                let flushing = told.begins();
+                let begun = *flushing.since;
                 // What the disk has of it is not known, as after an error; others' flushes go on.
                 let flushed = catch_unwind(AssertUnwindSafe(|| job.run())).unwrap_or_else(|_| Err(io::Error::other("the flush has panicked")));
-                *lock(&present) = None;
+                drop(flushing);
                 shard.control(Control::Flushed { replica, flushed, took_us: begun.elapsed().as_micros() as u64 });
             }
         };
         let mut threads = vec![std::thread::Builder::new().name(format!("{name}-flush")).spawn(flush)?];
         let reads = readers(name, &mut threads)?;
         let far = if far { Some(readers(name, &mut threads)?) } else { None };
-        Ok((Disk { flushes, begun, reads, far }, threads))
+        Ok((Disk { flushes, silence, reads, far }, threads))
     }
 
     /// Has `job` of `replica` done; `shard` is told when it is.
@@ -68,10 +99,9 @@ impl Disk {
         }
     }
 
-    /// For how many seconds the disk has not answered, if that is long. Other flushes wait behind the one that is under way.
-    pub(super) fn silent_s(&self) -> Option<u64> {
-        let waited = (*lock(&self.begun))?.elapsed();
-        (waited >= SILENT_AFTER).then_some(waited.as_secs())
+    /// How long it has not answered.
+    pub(crate) fn silence(&self) -> &Silence {
+        &self.silence
     }
 
     /// As [`Disk::flush`]. The threads end after all shards.
@@ -92,7 +122,9 @@ fn readers(name: &str, threads: &mut Vec<JoinHandle<()>>) -> io::Result<mpsc::Se
         let next = move || lock(&to_read).recv();
         let read = move || {
             while let Ok(Read { shard, replica, job }) = next() {
-                shard.control(Control::Read { replica, read: job.run() });
+                // Others' reads go on.
+                let read = catch_unwind(AssertUnwindSafe(|| job.run())).map_err(|_| io::Error::other("the read has panicked"));
+                shard.control(Control::Read { replica, read });
             }
         };
         threads.push(std::thread::Builder::new().name(format!("{name}-read")).spawn(read)?);
@@ -106,12 +138,12 @@ mod tests {
     use super::super::mailbox::mailbox;
     use super::*;
     use crate::config::{Listen, NodeConfig};
-    use crate::node::Node;
+    use crate::node::{Node, StartError};
     use crate::probe;
     use rheostat_core::dial::Dial;
     use rheostat_core::ids::{KeyspaceId, PartitionId};
     use rheostat_core::operation::Operation;
-    use rheostat_core::store::Position;
+    use rheostat_core::store::{Position, ReadDone};
     use rheostat_core::version::Item;
     use std::cell::RefCell;
     use std::net::{Ipv4Addr, SocketAddr};
@@ -182,6 +214,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stop_does_not_wait_for_a_disk_that_stands_still_and_nobody_else_has_the_directory() {
+        let data = tempfile::tempdir().unwrap();
+        let (node, mut config, writing, answers) = standing_still(data.path()).await;
+        tokio::time::timeout(Duration::from_secs(60), node.shutdown()).await.expect("it ends");
+        config.listen = Listen::default();
+        let again = Node::start(config).await;
+        assert!(matches!(again, Err(StartError::Folder(_))));
+        // What still waits for the disk ends.
+        drop(answers);
+        writing.await.unwrap();
+    }
+
+    #[tokio::test]
     async fn what_nobody_waits_for_any_more_is_not_kept_until_the_disk_answers() {
         let data = tempfile::tempdir().unwrap();
         let (node, _, writing, answers) = standing_still(data.path()).await;
@@ -206,5 +251,41 @@ mod tests {
         };
         assert_eq!([next(), next()], [Some((0, None)), Some((1, Some(7)))]);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn reads_that_panic_have_failed_and_the_next_is_made() {
+        let (shard, mut mailbox) = mailbox(16, 1 << 20);
+        let (disk, threads) = Disk::start("disk", false).unwrap();
+        for number in 0..2 * READERS as u64 {
+            let read = Box::new(move || -> ReadDone { panic!("read {number} is to fail") });
+            disk.read(&shard, ReplicaIndex(0), ReadJob { read, is_far: false });
+        }
+        disk.read(&shard, ReplicaIndex(1), ReadJob { read: Box::new(|| ReadDone { job: 7, found: Ok(Vec::new()) }), is_far: false });
+        // Nothing is waited for that cannot come.
+        drop((shard, disk));
+        let mut told = Vec::new();
+        while let Some(control) = mailbox.control.blocking_recv() {
+            match control {
+                Control::Read { replica, read } => told.push((replica.0, read.ok().map(|read| read.job))),
+                _ => panic!("nothing else was asked"),
+            }
+        }
+        told.sort_unstable();
+        assert_eq!(told, [vec![(0, None); 2 * READERS], vec![(1, Some(7))]].concat());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_read_has_panicked_is_opened_again() {
+        let data = tempfile::tempdir().unwrap();
+        let (node, config, writing, answers) = standing_still(data.path()).await;
+        drop(answers);
+        writing.await.unwrap();
+        let panics = ReadJob { read: Box::new(|| -> ReadDone { panic!("this read is to fail") }), is_far: false };
+        on_shard(&node, move |shard| shard.disk.read(&shard.shared.shards[0], ReplicaIndex(0), panics)).await;
+        eventually("the store is opened again", async || on_shard(&node, |shard| shard.counters.stores_recovered).await == 1).await;
+        is_told(&config, 200, "ready").await;
+        node.shutdown().await;
     }
 }

@@ -247,8 +247,8 @@ pub(crate) enum Control {
     Connected { dc: DcId, node: NodeId },
     /// A flush has ended.
     Flushed { replica: ReplicaIndex, flushed: std::io::Result<Position>, took_us: u64 },
-    /// A read of what is on disk only has ended.
-    Read { replica: ReplicaIndex, read: ReadDone },
+    /// A read of what is on disk only has ended. Errors: it has panicked, and nobody knows which of the store's it was.
+    Read { replica: ReplicaIndex, read: std::io::Result<ReadDone> },
     /// The store of a server that had failed was opened again, or why it could not be.
     Opened { replica: ReplicaIndex, server: Result<Box<dyn PartitionServer>, String> },
     /// A monitor on node `home` asks a server's detector how far it has come; `whole`: and everything that stands.

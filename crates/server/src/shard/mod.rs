@@ -669,7 +669,7 @@ impl Shard {
     fn report(&self) -> Report {
         let now = self.now();
         let status = ShardStatus { shard: self.index, connections: self.connections.len(), counters: self.counters.clone() };
-        let silent_s = self.disk.silent_s();
+        let silent_s = self.disk.silence().seconds();
         let replica = |slot: &Slot| ReplicaStatus {
             keyspace: slot.keyspace,
             shard: self.index,

@@ -59,6 +59,12 @@ impl Recovery {
         self.due_us = (!self.opening).then_some(at_us);
     }
 
+    /// What it waits for may be there: if it is to be opened, that is at once, and else the next attempt follows soon.
+    pub(super) fn open_soon(&mut self) {
+        self.attempts = 0;
+        self.due_us = self.due_us.map(|_| 0);
+    }
+
     /// Nothing is opened in its place.
     pub(super) fn stay_away(&mut self) {
         self.due_us = None;
@@ -527,6 +533,21 @@ mod tests {
         recovery.server = 0;
         recovery.fail(now_us);
         assert_eq!(recovery.due_us, None, "positions that could not be told apart");
+    }
+
+    /// Its node has been away for long, and is back.
+    #[test]
+    fn what_waits_for_a_node_is_tried_again_when_that_connects() {
+        let mut recovery = Recovery::due(0);
+        recovery.attempts = 9;
+        recovery.due_us = Some(recovery.wait_us());
+        assert_eq!(recovery.due_us, Some(LONGEST_WAIT_US));
+        recovery.open_soon();
+        assert_eq!((recovery.due_us, recovery.wait_us()), (Some(0), 0));
+        // It is being opened: an attempt that fails is followed by another.
+        (recovery.attempts, recovery.due_us) = (9, None);
+        recovery.open_soon();
+        assert_eq!((recovery.due_us, recovery.wait_us()), (None, 0));
     }
 
     #[test]

@@ -58,6 +58,14 @@ impl Shard {
         self.want_turn();
     }
 
+    /// Another node of this data center has connected: it may be the one whose files servers wait for.
+    pub(crate) fn look_for_files(&mut self) {
+        for slot in self.replicas.iter_mut().filter(|slot| slot.stay == Stay::Comes && slot.with_files) {
+            slot.recovery.open_soon();
+        }
+        self.want_turn();
+    }
+
     /// A server that this node never had.
     fn come(&mut self, now: Now, keyspace: KeyspaceId, place: ServerId) {
         self.replicas.push(Slot::coming(&self.shared, keyspace, place, now.monotonic_us));

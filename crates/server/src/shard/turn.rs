@@ -299,7 +299,14 @@ impl Shard {
             }
             Control::Read { replica, read } => {
                 let slot = &mut self.replicas[replica.0 as usize];
-                slot.server.end_read(now, read, &mut self.outbox);
+                match read {
+                    Ok(read) => slot.server.end_read(now, read, &mut self.outbox),
+                    Err(error) => {
+                        tracing::error!(server = %slot.place, keyspace = slot.keyspace.0, %error, "a read of the disk failed");
+                        // Its store would wait for it for ever. One that has failed is opened again.
+                        slot.server.end_flush(now, Err(error), &mut self.outbox);
+                    }
+                }
                 slot.touched = true;
                 self.sort_outbox(replica);
             }
@@ -603,6 +610,7 @@ impl Shard {
         for slot in &mut self.replicas {
             slot.server.write_through();
             if let Some(job) = slot.server.poll_flush(last) {
+                let _flushing = self.disk.silence().begins();
                 slot.server.end_flush(last, job.run(), &mut self.outbox);
             }
         }

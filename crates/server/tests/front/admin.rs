@@ -5,13 +5,17 @@ use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_server::config::NodeConfig;
 use rheostat_server::node::{Listeners, Node};
 use rheostat_server::probe;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Sends `request` and reads until the server closes.
 async fn send(node: &Node, request: &str) -> String {
-    let mut stream = TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap();
+    talk(TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap(), request).await
+}
+
+async fn talk(mut stream: TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -40,6 +44,27 @@ async fn metrics_health_and_readiness_are_served() {
     }
     assert!(get(&node, "/", "").await.starts_with("HTTP/1.1 200"), "the console");
     assert!(get(&node, "/metrics/..", "").await.starts_with("HTTP/1.1 404"));
+    node.shutdown().await;
+}
+
+/// More than the port takes come from one address, and none of them asks anything.
+#[tokio::test]
+async fn who_comes_from_another_address_is_answered_though_one_has_all_connections() {
+    let node = Node::start(alone("admin")).await.unwrap();
+    let address = node.addresses().admin.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        held.push(TcpStream::connect(address).await.unwrap());
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    if let Err(error) = socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0))) {
+        eprintln!("not tried: this machine has one address only: {error}");
+        return;
+    }
+    let other = socket.connect(address).await.unwrap();
+    let answer = talk(other, "GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
+    drop(held);
     node.shutdown().await;
 }
 

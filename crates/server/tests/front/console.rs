@@ -329,6 +329,32 @@ async fn one_node_shows_the_whole_cluster() {
     a.shutdown().await;
 }
 
+/// A node that has frozen takes connections, and says nothing. What the others have is shown, of as many keys as a page asks for.
+#[tokio::test]
+async fn a_data_center_that_keeps_silent_hides_no_other() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let [a, b] = pair_with("console", |name, config| {
+        if name == "a" {
+            config.members[1].grpc = Some(address.clone());
+        }
+    })
+    .await;
+    let keys = json!({ "keyspace": "default", "keys": [hex(b"k"), hex(b"l"), hex(b"m"), hex(b"n")] });
+    let answer = post(&a, "/api/key", "", &keys).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let told = answer.json();
+    assert_eq!(told["keys"].as_array().unwrap().len(), 4);
+    for key in told["keys"].as_array().unwrap() {
+        assert!(key["data_centers"][0]["versions"].is_array(), "{key}");
+        assert!(key["data_centers"][1]["error"].as_str().unwrap().contains("no answer within"), "{key}");
+    }
+    for node in [a, b] {
+        node.shutdown().await;
+    }
+    drop(silent);
+}
+
 async fn get_encrypted(node: &Node, files: &TlsFiles, path: &str, headers: &str) -> Answer {
     let connector = tokio_rustls::TlsConnector::from(rheostat_server::tls::to_peer(files).unwrap());
     let stream = TcpStream::connect(node.addresses().admin.unwrap()).await.unwrap();

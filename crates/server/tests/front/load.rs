@@ -133,6 +133,7 @@ async fn faults_are_bounded_told_and_undone() {
         json!({ "pause": { "node": "a1", "for_ms": 60_001 } }),
         json!({ "clock": { "node": "a1", "ahead_ms": 0, "for_ms": 1000 } }),
         json!({ "clock": { "node": "a1", "ahead_ms": 600_001, "for_ms": 1000 } }),
+        json!({ "clock": { "node": "a1", "ahead_ms": i64::MIN, "for_ms": 1000 } }),
         json!({ "slow_link": { "between": ["a", "b"], "one_way_ms": 10_001, "for_ms": 1000 } }),
         json!({ "slow_link": { "between": ["a", "b"], "one_way_ms": 10, "for_ms": 0 } }),
     ] {

@@ -167,3 +167,30 @@ async fn who_reads_slowly_gets_the_whole_of_a_reply() {
     }
     node.shutdown().await;
 }
+
+/// Nor does it matter that the client has said that it sends nothing more.
+#[tokio::test]
+async fn who_sends_nothing_more_gets_the_whole_of_a_reply() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = issue(folder.path(), "node");
+    let node = Node::start(with_tls(alone("tls"), &files)).await.unwrap();
+    let connector = TlsConnector::from(rheostat_server::tls::to_peer(&files).unwrap());
+    for size in (0..80).map(|step| 100_000 + step * 64_000) {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(8 << 10).unwrap();
+        let stream = socket.connect(node.addresses().resp.unwrap()).await.unwrap();
+        let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+        stream.write_all(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${size}\r\n").as_bytes()).await.unwrap();
+        stream.write_all(&vec![b'x'; size]).await.unwrap();
+        stream.write_all(b"\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").await.unwrap();
+        stream.flush().await.unwrap();
+        // By then the node has written what the socket takes: of one of the sizes, all but what TLS keeps.
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        stream.shutdown().await.unwrap();
+        let mut answer = vec![0; format!("+OK\r\n${size}\r\n\r\n").len() + size];
+        let whole = tokio::time::timeout(Duration::from_secs(30), stream.read_exact(&mut answer)).await;
+        whole.unwrap_or_else(|_| panic!("GET of {size} bytes: the end does not come")).unwrap_or_else(|error| panic!("GET of {size} bytes: {error}"));
+        assert!(answer.ends_with(b"xx\r\n"));
+    }
+    node.shutdown().await;
+}

@@ -1,6 +1,11 @@
 //! Users with roles, keyspaces and prefixes, at every door.
 
 use crate::{alone, grpc_address, options, secured};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use rheostat_client::feed::{self, Feed};
 use rheostat_client::{Client, Error, Options, v1};
 use rheostat_server::config::{NodeConfig, Role, Secret, UserConfig};
@@ -8,8 +13,14 @@ use rheostat_server::node::{Node, Reloaded};
 use rheostat_server::users::password_sha256;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::transport::Channel;
 use v1::admin_client::AdminClient;
+use v1::store_client::StoreClient;
 
 pub fn user(name: &str, role: Role, keyspaces: &[&str], prefixes: &[&str]) -> UserConfig {
     let own = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
@@ -293,6 +304,28 @@ async fn a_feed_ends_when_its_user_may_not_read_it_any_more() {
     node.shutdown().await;
 }
 
+/// What is told of a write takes more than its request did.
+#[tokio::test]
+async fn a_feed_tells_more_at_once_than_a_request_may_have() {
+    let mut config = alone("users");
+    config.keyspaces[0].history_ms = 60_000;
+    config.limits.max_request_bytes = 1 << 20;
+    let node = Node::start(config).await.unwrap();
+    let client = Client::connect_with(options(&node)).await.unwrap();
+    let mut begins = Feed::new(&client, "default", feed::From::Now);
+    assert_eq!(begins.next().await, Ok(Vec::new()), "where it begins comes first");
+    let mut session = client.session("default");
+    for key in ["{t}a", "{t}b", "{t}c"] {
+        session.put(key, vec![b'x'; 600_000]).await.unwrap();
+    }
+    let mut feed = Feed::new(&client, "default", feed::From::Position(begins.position().unwrap().to_owned()));
+    let mut told = 0;
+    while told < 3 {
+        told += feed.next().await.unwrap().len();
+    }
+    node.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_feed_that_waits_tells_nothing_to_a_user_who_is_gone() {
     let mut config = with_users(secured(alone("users"), "open sesame"));
@@ -317,6 +350,51 @@ async fn a_feed_that_waits_tells_nothing_to_a_user_who_is_gone() {
     }
     assert_eq!(told[0], "-NOAUTH Authentication required.\r\n");
     assert!(told[1].starts_with("-NOPERM ") && told[2].starts_with('*'), "{told:?}");
+    node.shutdown().await;
+}
+
+/// The rest of a request can come long after its head.
+#[tokio::test]
+async fn a_request_that_was_half_sent_is_not_made_by_a_user_who_is_gone() {
+    let mut config = with_users(secured(alone("users"), "open sesame"));
+    let node = Node::start(config.clone()).await.unwrap();
+    let mut channel = Channel::from_shared(format!("http://{}", grpc_address(&node))).unwrap().connect().await.unwrap();
+    let basic = |user: &str| format!("Basic {}", BASE64.encode(format!("{user}:{user}-s")));
+    // A `PutRequest` with an item of this key and the value 1, as it travels.
+    let put = |key: &str| {
+        let item = [&[10, key.len() as u8][..], key.as_bytes(), &[18, 1, b'1']].concat();
+        Bytes::from([&[0, 0, 0, 0, item.len() as u8 + 2, 18, item.len() as u8][..], &item].concat())
+    };
+    let mut halves = Vec::new();
+    for (user, key) in [("writer", "x"), ("shop", "shop:1"), ("operator", "y")] {
+        let (sender, receiver) = mpsc::channel(1);
+        let (mut message, body) = (put(key), Body::new(StreamBody::new(ReceiverStream::new(receiver))));
+        sender.send(Ok::<_, tonic::Status>(Frame::data(message.split_to(6)))).await.unwrap();
+        let request = hyper::Request::post("/rheostat.v1.Store/Put").header("content-type", "application/grpc").header("te", "trailers");
+        let request = request.header("authorization", basic(user)).body(body).unwrap();
+        std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+        halves.push((sender, message, tokio::spawn(channel.call(request))));
+    }
+    // One that is sent after them on the same connection, and is answered.
+    let mut get = tonic::Request::new(v1::GetRequest { key: "x".into(), ..Default::default() });
+    get.metadata_mut().insert("authorization", basic("operator").parse().unwrap());
+    StoreClient::new(channel.clone()).get(get).await.unwrap();
+
+    // The writer is gone, and the shop may write other keys only.
+    config.users.remove(2);
+    config.users[1].prefixes = vec!["cart:".into()];
+    assert!(node.reload(&config).unwrap().users);
+    let mut codes = Vec::new();
+    for (sender, rest, answer) in halves {
+        // It may have been refused already.
+        let _ = sender.send(Ok(Frame::data(rest))).await;
+        drop(sender);
+        let answer = answer.await.unwrap().unwrap();
+        codes.push(answer.headers().get("grpc-status").map(|code| Code::from_bytes(code.as_bytes())));
+    }
+    // Where the head of the shop's came later, its rights were those of then.
+    assert!(matches!(codes[..], [Some(Code::Unauthenticated), Some(Code::Unavailable | Code::PermissionDenied), None]), "{codes:?}");
+    assert_eq!(said(&node, "AUTH \"open sesame\"; GET x; GET shop:1; GET y").await, ["+OK", "$-1", "$-1", "$1", "1", "+OK"]);
     node.shutdown().await;
 }
 

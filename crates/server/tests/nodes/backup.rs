@@ -260,6 +260,12 @@ async fn every_kind_of_value_comes_back_in_a_cluster_with_other_numbers() {
     import(&nodes, "posts", all[0].2.clone(), PATIENCE).await.unwrap();
     let mut client = target.client(0).await;
     assert_eq!((client.ask("GET short").await, client.ask("GET stock").await), (Reply::bulk("1"), Reply::bulk("6")));
+    // What the servers take comes back, whatever this client would send elsewhere.
+    let address = target.node(0).addresses().grpc.unwrap();
+    let small = Options { max_message_bytes: 64 << 10, ..Options::new([format!("http://{address}")]) };
+    let small = Client::connect_with(small).await.unwrap();
+    let record = all[0].2.iter().filter(|one| &*one.key == b"large").cloned().collect();
+    assert_eq!(import(&[small], "posts", record, PATIENCE).await, Ok(Imported { written: 1, deleted: 0 }));
     // What cannot be restored is told.
     let refused = import(&nodes, "posts", all[2].2.clone(), PATIENCE).await.unwrap_err().to_string();
     assert!(refused.contains("values side by side, in a keyspace where a key has one value"), "{refused}");

@@ -204,6 +204,53 @@ async fn scan_walks_over_every_key_once_and_dbsize_counts_them() {
     }
 }
 
+/// Whatever COUNT says: a reply is made as a whole.
+#[tokio::test]
+async fn a_page_of_long_keys_has_fewer_of_them() {
+    for partitions in MULTI {
+        let mut config = single(*partitions);
+        config.shards = 2;
+        let (node, mut client) = start_single(config).await;
+        // All of them in one slot, which is looked at in one go.
+        let name = "x".repeat(60_000);
+        for index in 0..400 {
+            assert_eq!(client.ask(&format!("SET {{t}}{index}:{name} v")).await, Reply::ok());
+        }
+        let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+        loop {
+            let page = client.ask(&format!("SCAN {cursor} COUNT 10000")).await;
+            cursor = page.items()[0].text();
+            let keys: Vec<String> = page.items()[1].items().iter().map(Reply::text).collect();
+            assert!(keys.len() <= 128, "{} keys of 60,000 bytes", keys.len());
+            found.extend(keys);
+            if cursor == "0" {
+                break;
+            }
+        }
+        let walked = found.len();
+        found.sort();
+        found.dedup();
+        assert_eq!((walked, found.len()), (400, 400));
+        // Short ones are all there at once.
+        client.ask("SELECT plain").await;
+        for index in 0..400 {
+            assert_eq!(client.ask(&format!("SET {{t}}{index} v")).await, Reply::ok());
+        }
+        let mut cursor = "0".to_owned();
+        let found = loop {
+            let page = client.ask(&format!("SCAN {cursor} COUNT 10000")).await;
+            cursor = page.items()[0].text();
+            // Pages end for what they cost, too, before there is anything.
+            let keys = page.items()[1].items().len();
+            if keys > 0 || cursor == "0" {
+                break keys;
+            }
+        };
+        assert_eq!(found, 400);
+        node.shutdown().await;
+    }
+}
+
 #[tokio::test]
 async fn the_server_tells_about_itself() {
     let (node, mut client) = start_single(single(2)).await;
@@ -239,6 +286,15 @@ async fn the_server_tells_about_itself() {
     let list = client.ask("CLIENT LIST").await.text();
     assert_eq!(list.lines().count(), 2, "{list}");
     assert!(list.contains("name=me"));
+    run(&mut other, "MULTI => OK\nGET a => QUEUED").await;
+    // Client libraries read all of them.
+    let counts = ["id", "age", "idle", "db", "sub", "psub", "multi", "qbuf", "qbuf-free", "obl", "argv-mem", "oll", "omem", "tot-mem"];
+    let list = client.ask("CLIENT LIST").await.text();
+    for (line, (flags, kept)) in list.lines().zip([("N", "-1"), ("x", "1")]) {
+        let field = |name: &str| line.split(' ').find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name)).map(|(_, value)| value);
+        assert!(counts.iter().all(|name| field(name).is_some_and(|value| value.parse::<i64>().is_ok())), "{line}");
+        assert_eq!((field("flags"), field("multi")), (Some(flags), Some(kept)), "{line}");
+    }
     let nodes = client.ask("CLUSTER NODES").await.text();
     assert!(nodes.contains("myself,master") && nodes.contains("0-16383"), "{nodes}");
     let slots = client.ask("CLUSTER SLOTS").await;
@@ -257,7 +313,7 @@ async fn the_server_tells_about_itself() {
     assert_eq!(quality.items()[1].text(), "causal", "{quality:?}");
     // Of what fails, or is about several keys, nothing is told: not what was told of another reply.
     let long = "k".repeat(rheostat_storage::MAX_KEY_BYTES + 1);
-    for request in [format!("SET {long} v"), "EXISTS k other".into(), "DEL none other".into()] {
+    for request in [format!("SET {long} v"), "EXISTS k other".into(), "DEL none other".into(), "SCAN 0".into(), "DBSIZE".into()] {
         client.ask("GET k").await;
         client.ask(&request).await;
         let quality = client.ask("RHEO QUALITY").await;

@@ -111,7 +111,8 @@ async fn full_disk(disk: &SmallDisk, data: &Path, durability: DurabilityConfig) 
     let health = http(admin, "/health").await;
     assert!(health.contains("200 OK") && health.contains("degraded") && health.contains("is full"), "{health}");
     assert!(!data.join("reserve").exists(), "it was given up");
-    assert!(node.router().status().await.disk_full);
+    let status = node.router().status().await;
+    assert!(status.disk_full && status.disk_error.is_none(), "{:?}", status.disk_error);
     let recovered: u64 = node.router().status().await.shards.iter().map(|shard| shard.counters.stores_recovered).sum();
     assert!(recovered > 0);
 

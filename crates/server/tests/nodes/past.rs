@@ -92,6 +92,7 @@ async fn what_cannot_be_read_is_refused_in_words() {
         ("DEL foo", "ERR only reads of keys"),
         ("SCAN 0", "ERR only reads of keys"),
         ("DBSIZE", "ERR only reads of keys"),
+        ("CLUSTER COUNTKEYSINSLOT 12182", "ERR only reads of keys"),
         ("EXPIRE foo 10", "ERR only reads of keys"),
     ] {
         let refused = client.ask(command).await;

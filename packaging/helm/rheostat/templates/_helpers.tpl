@@ -22,10 +22,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "rheostat.here" -}}
 {{- $names := list -}}
 {{- $items := list -}}
+{{- $replicated := false -}}
+{{- range .Values.keyspaces -}}{{- if gt (int (default 1 .replicas)) 1 -}}{{- $replicated = true -}}{{- end -}}{{- end -}}
 {{- range .Values.dataCenters -}}
   {{- if has .name $names -}}{{- fail (printf "dataCenters: %s is there twice" .name) -}}{{- end -}}
   {{- $names = append $names .name -}}
   {{- if and .hosts (ne (len .hosts) (int .nodes)) -}}{{- fail (printf "dataCenters: %s has %d nodes and %d hosts" .name (int .nodes) (len .hosts)) -}}{{- end -}}
+  {{- if and (gt (int .nodes) (int $.Values.partitions)) (not $replicated) (not $.Values.existingConfig) -}}{{- fail (printf "dataCenters: %s has %d nodes for %d partitions, and one that owns none does not start: more partitions, or a keyspace with replicas" .name (int .nodes) (int $.Values.partitions)) -}}{{- end -}}
   {{- if or (not $.Values.here) (has .name $.Values.here) -}}{{- $items = append $items . -}}{{- end -}}
 {{- end -}}
 {{- range .Values.here -}}

@@ -3,14 +3,14 @@
 use super::super::backup::take;
 use super::super::nearest::nearest_first;
 use crate::Failure;
-use crate::connection::Connection;
+use crate::connection::{Connection, Node};
 use rheostat_backup::archive::{Unneeded, base_name};
 use rheostat_backup::{Store, Unfinished};
-use rheostat_client::backup::{Backup, Taking};
+use rheostat_client::backup::{Backup, Taking, topology};
 use rheostat_client::{Client, Error, v1};
 use rheostat_core::Timestamp;
 use rheostat_core::export::Exported;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -19,22 +19,63 @@ use tokio::task::JoinHandle;
 #[derive(Clone)]
 pub(super) struct Cluster {
     /// Where it is asked which nodes there are.
-    pub(super) connection: Connection,
+    connection: Connection,
     /// Of the nodes that there were at the start.
     pub(super) clients: Vec<Client>,
     pub(super) topology: v1::TopologyResponse,
     pub(super) patience: Duration,
+    /// Where its nodes are, as one of them said last.
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+fn addresses(topology: &v1::TopologyResponse) -> Vec<String> {
+    topology.nodes.iter().map(|node| node.grpc.clone()).filter(|address| !address.is_empty()).collect()
 }
 
 impl Cluster {
+    pub(super) fn new(connection: Connection, clients: Vec<Client>, topology: v1::TopologyResponse, patience: Duration) -> Cluster {
+        let heard = Arc::new(Mutex::new(addresses(&topology)));
+        Cluster { connection, clients, topology, patience, heard }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Vec<String>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Begins `backup` at the nodes of the start or, where these cannot, at those that there are now: an archiver outlives nodes.
     async fn begin(&self, backup: &Backup) -> Result<Taking, Failure> {
-        let error = match backup.begin(&self.clients).await {
+        let (begun, ()) = tokio::join!(backup.begin(&self.clients), self.hear());
+        let error = match begun {
             Ok(taking) => return Ok(taking),
             Err(error) => error.to_string(),
         };
-        let Ok((topology, nodes)) = self.connection.nodes().await else { return Err(error) };
+        let Some((topology, nodes)) = self.now().await else { return Err(error) };
         backup.begin(&nearest_first(&topology, &nodes)).await.map_err(|error| error.to_string())
+    }
+
+    /// Asks where its nodes are, those that clients have heard of since the start among them.
+    async fn hear(&self) {
+        for client in &self.clients {
+            if let Ok(topology) = topology(client).await {
+                *self.heard() = addresses(&topology);
+                return;
+            }
+        }
+    }
+
+    /// The nodes that there are now, found at the addresses of the arguments or, where those are gone, at those that were heard of last.
+    async fn now(&self) -> Option<(v1::TopologyResponse, Vec<Node>)> {
+        let heard = self.heard().clone();
+        let ways = [Some(self.connection.clone()), Some(heard).filter(|heard| !heard.is_empty()).map(|heard| self.connection.at_any(heard))];
+        for connection in ways.into_iter().flatten() {
+            // By now it may be another cluster's address.
+            if let Ok(found) = connection.nodes().await
+                && found.0.cluster == self.topology.cluster
+            {
+                return Some(found);
+            }
+        }
+        None
     }
 }
 
@@ -100,4 +141,39 @@ pub(super) fn counters(cluster: Cluster, keyspaces: Vec<(usize, String)>) -> Job
         }
     };
     tokio::task::spawn_blocking(move || Handle::current().block_on(read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use rheostat_cluster::nodes::keyspace;
+    use rheostat_cluster::{Description, InProcess};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        connection: Connection,
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nodes_are_found_when_the_addresses_of_the_start_lead_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let keyspaces = vec![keyspace("default", "eventual").unwrap()];
+        let description = Description { keyspaces, ..Description::new("found", &["a".into(), "b".into()]) };
+        let nodes = InProcess::start(&description, folder.path(), None).await.unwrap();
+        let client = Client::connect([format!("127.0.0.1:{}", nodes.ports[0].grpc)]).await.unwrap();
+        let connection = Line::parse_from(["archive", "-a", "127.0.0.1:1"]).connection;
+        let topology = client.topology().clone();
+        let cluster = Cluster::new(connection, vec![client], topology, Duration::from_secs(5));
+        // What was heard at the start may be of nodes that have gone, too.
+        *cluster.heard() = vec!["127.0.0.1:1".into()];
+        assert!(cluster.now().await.is_none());
+        cluster.hear().await;
+        let (_, found) = cluster.now().await.unwrap();
+        assert_eq!(found.iter().filter(|node| node.client.is_ok()).count(), 2);
+        let other = v1::TopologyResponse { cluster: "other".into(), ..cluster.topology.clone() };
+        assert!(Cluster { topology: other, ..cluster.clone() }.now().await.is_none(), "a cluster of another name was taken for it");
+        nodes.end().await;
+    }
 }

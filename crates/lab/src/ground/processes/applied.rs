@@ -23,7 +23,7 @@ pub(super) async fn run(point: &Point, cluster: &Cluster, application: Applicati
     let asked_ms = point.contender.clients.as_ref().and_then(|clients| clients.settle_ms);
     let settle = asked_ms.map(|ms| Duration::from_micros((ms * 1000.0) as u64));
     let options = Options { nodes, keyspace: KEYSPACE.into(), settle, setting: application.setting };
-    let (quiet, never) = (|_: &_| {}, std::future::pending());
+    let (quiet, never) = (|_: &_| {}, async || std::future::pending::<()>().await);
     let report = match application.work {
         Work::Social(graph) => social::run(options, Rc::unwrap_or_clone(graph), "", quiet, never).await?,
         Work::Weather(shape, _, percent) => weather::run(options, shape, percent, "", quiet, never).await?,

@@ -317,8 +317,7 @@ impl World<'_> {
         report.faults = faults;
         application::sum_up(&mut measured, &report);
         if let Some((violations, missed)) = told {
-            measured.values.insert("violations".into(), violations as f64);
-            measured.values.insert("missed".into(), missed as f64);
+            application::sum_up_violations(&mut measured, violations, missed);
         }
         if let Some(of) = app.application.of_tasks() {
             for (name, share) in [("reached_50_s", 0.5), ("reached_90_s", 0.9), ("finished_s", 1.0)] {

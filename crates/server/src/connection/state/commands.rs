@@ -4,6 +4,7 @@ use super::{Flow, Single, State, session_of};
 use crate::access::Started;
 use crate::connection::counters::{self, Telling};
 use crate::connection::output::Output;
+use crate::connection::scan::{self, Wanted};
 use crate::connection::slow::{self, ShardAccess, Slow};
 use crate::connection::{cluster, info};
 use crate::shard::Shard;
@@ -146,6 +147,11 @@ impl State {
             Command::Unwatch => return self.unwatch(out),
             Command::Client(client) => return self.client(shard, handle, now, client, out),
             Command::SlowLog(slow_log) => info::slow_log(&self.shared, slow_log, &mut writer),
+            Command::Feed(_) | Command::Conflicts(_) | Command::DbSize | Command::CountKeysInSlot(_) | Command::Scan(_)
+                if self.dial.as_of.is_some() =>
+            {
+                return self.error(shard, out, ONLY_READS);
+            }
             Command::CountKeysInSlot(slot) => {
                 let session = self.take_session(self.keyspace);
                 let access = self.access(handle);
@@ -154,9 +160,6 @@ impl State {
             Command::KeySlot(key) => writer.integer(slots::slot(key).into()),
             Command::Cluster(other) => cluster::reply(&self.shared, self.keyspace, other, &mut writer),
             Command::Rheo(rheo) => return self.rheo(shard, now, rheo, out),
-            Command::Feed(_) | Command::Conflicts(_) | Command::DbSize | Command::Scan(_) if self.dial.as_of.is_some() => {
-                return self.error(shard, out, ONLY_READS);
-            }
             Command::Feed(feed) => {
                 let by = (self.rights.clone(), self.users_version);
                 return Flow::Slow(slow::feed(self.context(now), self.access(handle), feed, by));
@@ -178,8 +181,8 @@ impl State {
             }
             Command::Scan(scan) => {
                 let session = self.take_session(self.keyspace);
-                let wanted = slow::Wanted::new(&scan);
-                return Flow::Slow(slow::scan(self.context(now), self.access(handle), session, wanted, self.view));
+                let wanted = Wanted::new(&scan);
+                return Flow::Slow(scan::scan(self.context(now), self.access(handle), session, wanted, self.view));
             }
             Command::Delete(keys) => {
                 let mut keys: Vec<Key> = keys.iter().map(Key::from).collect();

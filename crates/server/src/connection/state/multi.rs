@@ -63,6 +63,11 @@ impl Multi {
         self.queue.is_some()
     }
 
+    /// How many requests are kept, if they are, and how many keys are watched.
+    pub(super) fn counts(&self) -> (Option<usize>, usize) {
+        (self.queue.as_ref().map(|queue| queue.requests.len()), self.watched.len())
+    }
+
     /// Since when requests and watched keys have taken room that others wait for, and how much.
     pub(super) fn queued(&self) -> Option<(u64, u64)> {
         let (_, since_us) = self.room.as_ref()?;

@@ -433,20 +433,21 @@ public final class Session {
         tail.add(Command.of("RHEO", "QUALITY"));
         tail.add(Command.of("RHEO", "SESSION", "GET"));
         tail.addAll(after);
+        long bound = dial.within() == null ? 0 : Math.max(0, Math.min(Integer.MAX_VALUE, dial.within().toMillis())) * commands.size();
         List<Object> replies;
         if (writes) {
-          JedisDataException wrong = refusal(talk(connection, before));
+          JedisDataException wrong = refusal(talk(connection, before, 0));
           if (wrong != null) {
-            talk(connection, after);
+            talk(connection, after, 0);
             clean = true;
             throw region.refusal(wrong);
           }
           sent = true;
-          replies = talk(connection, tail);
+          replies = talk(connection, tail, bound);
         } else {
           before.addAll(tail);
           int ready = before.size() - tail.size();
-          replies = talk(connection, before);
+          replies = talk(connection, before, bound);
           JedisDataException wrong = refusal(replies.subList(0, ready));
           if (wrong != null) {
             clean = true;
@@ -471,11 +472,11 @@ public final class Session {
     }
   }
 
-  /** Sends commands together; error replies are values. What the server is asked to wait comes beside the time that a reply may take. */
-  private static List<Object> talk(Connection connection, List<Command> commands) {
+  /** Sends commands together; error replies are values. What the server is asked to wait, and the {@code bound} within which it may, come beside the time that a reply may take. */
+  private static List<Object> talk(Connection connection, List<Command> commands, long bound) {
     commands.forEach(command -> connection.sendCommand(command.arguments()));
     int usual = connection.getSoTimeout();
-    long more = commands.stream().mapToLong(Command::waits).sum();
+    long more = bound + commands.stream().mapToLong(Command::waits).sum();
     if (usual == 0 || more == 0) {
       return connection.getMany(commands.size());
     }

@@ -429,6 +429,12 @@ class SuiteTest {
     try (Cluster.Cut cut = new Cluster.Cut(EAST_ALONE)) {
       assertThrows(RheostatException.Timeout.class, () -> bounded.get(k));
       assertEquals("x", session.get(k).text());
+      // It may wait for longer than a reply may take.
+      Client client = new Client(Options.DEFAULT.withReadRetries(0), pool(port("eu"), 8, PASSWORD, 2000, null), pool("us-west"));
+      Session hurried = client.session(KEYSPACE);
+      Session longer = hurried.withDial(Dial.NONE.withFresh(Duration.ofMillis(1)).withWithin(Duration.ofSeconds(3)));
+      assertThrows(RheostatException.Timeout.class, () -> longer.get(k));
+      assertEquals("eu", hurried.put(key("bounds"), "x").origin());
     }
   }
 
