@@ -1,6 +1,6 @@
 //! A split that is prepared while the node serves: chains are copied into the parts, so that the start that splits copies those only that have changed since.
 
-use super::{LEAST_ENGINE_BYTES, Whole, begin_parts, has_room, parts_of_each, stores_of, within};
+use super::{LEAST_ENGINE_BYTES, PARTS, Whole, begin_parts, has_room, parts_of_each, remove, stores_of, within};
 use crate::config::{ColdConfig, KeyspaceConfig, NodeConfig};
 use crate::folder;
 use crate::memory::Memory;
@@ -102,17 +102,13 @@ impl Shared {
         }
         under_way.progress = Progress { partitions, ..Progress::default() };
         if partitions == before {
-            self.preparing.forget();
             under_way.progress = Progress { done: true, ..Progress::default() };
-            let waiting = self.keyspaces.iter().map(|keyspace| dir.join(&keyspace.name).join(super::PARTS));
-            for folder in waiting {
-                super::remove(&folder)?;
-            }
-            return Ok(under_way.progress);
+            return self.throw_away(&dir).map(|()| under_way.progress);
         }
         let shared = self.clone();
         let run = move || {
-            let done = prepare(&shared, &dir, partitions);
+            // A disk that it has filled has space again.
+            let done = prepare(&shared, &dir, partitions).inspect_err(|_| drop(shared.throw_away(&dir)));
             let mut under_way = lock(&shared.preparing.under_way);
             under_way.runs = false;
             match done {
@@ -126,6 +122,12 @@ impl Shared {
         std::thread::Builder::new().name("rheostat-split".to_owned()).spawn(run).map_err(|error| error.to_string())?;
         under_way.runs = true;
         Ok(under_way.progress)
+    }
+
+    /// What was prepared is gone.
+    fn throw_away(&self, dir: &Path) -> Result<(), String> {
+        self.preparing.forget();
+        self.keyspaces.iter().try_for_each(|keyspace| remove(&dir.join(&keyspace.name).join(PARTS)))
     }
 }
 

@@ -471,3 +471,26 @@ async fn a_split_is_prepared_while_a_node_serves() {
     cluster.start(0).await;
     assert_eq!(waiting(folder.path(), "a0"), [""; 0]);
 }
+
+/// What could not be prepared leaves nothing behind, least of all a disk that is full of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_prepared_takes_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("causal", "causal")];
+    let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0]], one_way_ms: 0.0, change };
+    let cluster = plan.start(Some(folder.path())).await;
+    // The second store's notes cannot be made.
+    std::fs::create_dir_all(folder.path().join("a0/causal/.parts/changed-p1.new")).unwrap();
+    std::fs::write(folder.path().join("a0/causal/.parts/of"), "4").unwrap();
+    let router = cluster.node(0).router();
+    let why = loop {
+        match router.prepare_split(4).await {
+            Ok(progress) => assert!(!progress.done),
+            Err(why) => break why,
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    assert!(why.contains("changed-p1"), "{why}");
+    assert_eq!(waiting(folder.path(), "a0"), [""; 0]);
+    prepared(&cluster, 0, 4).await;
+}
