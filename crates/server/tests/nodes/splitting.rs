@@ -477,7 +477,7 @@ async fn a_split_is_prepared_while_a_node_serves() {
 async fn what_could_not_be_prepared_takes_no_room() {
     let folder = tempfile::tempdir().unwrap();
     let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("causal", "causal")];
-    let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0]], one_way_ms: 0.0, change };
+    let plan = Plan { data_centers: vec!["a"], partitions: 2, owners: vec![vec![0, 1]], one_way_ms: 0.0, change };
     let cluster = plan.start(Some(folder.path())).await;
     // The second store's notes cannot be made.
     std::fs::create_dir_all(folder.path().join("a0/causal/.parts/changed-p1.new")).unwrap();

@@ -146,15 +146,9 @@ pub(super) fn counters(cluster: Cluster, keyspaces: Vec<(usize, String)>) -> Job
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use clap::{Args, Command, FromArgMatches};
     use rheostat_cluster::nodes::keyspace;
     use rheostat_cluster::{Description, InProcess};
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        connection: Connection,
-    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn nodes_are_found_when_the_addresses_of_the_start_lead_nowhere() {
@@ -163,7 +157,8 @@ mod tests {
         let description = Description { keyspaces, ..Description::new("found", &["a".into(), "b".into()]) };
         let nodes = InProcess::start(&description, folder.path(), None).await.unwrap();
         let client = Client::connect([format!("127.0.0.1:{}", nodes.ports[0].grpc)]).await.unwrap();
-        let connection = Line::parse_from(["archive", "-a", "127.0.0.1:1"]).connection;
+        let said = Connection::augment_args(Command::new("archive")).get_matches_from(["archive", "-a", "127.0.0.1:1"]);
+        let connection = Connection::from_arg_matches(&said).unwrap();
         let topology = client.topology().clone();
         let cluster = Cluster::new(connection, vec![client], topology, Duration::from_secs(5));
         // What was heard at the start may be of nodes that have gone, too.
