@@ -202,6 +202,7 @@ impl Whole {
         assert!(!folder.path().join("changed.keys").exists());
         let mut told = 0;
         let keys = store.split(&parts(folder.path()), &tiny(), &before.entries, within, prepared, |keys| told = keys).unwrap();
+        assert_eq!(keys.iter().sum::<u64>(), store.stats().keys + u64::from(PARTS) - 1, "the server's own is in each");
         for (number, part) in parts(folder.path()).iter().enumerate() {
             let (mut half, found) = DiskStore::<Meta>::open(&part.folder, tiny()).unwrap();
             assert_eq!((found.replayed, &found.notes), (0, &Vec::new()));
