@@ -80,6 +80,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     }
 
     fn begin_checkpoint(&mut self) {
+        self.cold.preparation().checkpoint_begins();
         let checkpoint = Checkpoint {
             position: self.log.end(),
             released: self.released,
@@ -109,6 +110,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     /// Whether a checkpoint is worth its while: the log grew, memory is short, or a segment waits for nothing else.
     fn checkpoint_is_due(&self) -> bool {
         self.log.end() - self.checkpoint.position >= self.options.checkpoint_bytes
+            || self.cold.preparation().wants_checkpoint()
             || (self.chains.bytes() > self.options.memory() && self.chains.dirty() as u64 > self.chains.keys() / DIRTY_SHARE)
             || (self.released > self.checkpoint.released && self.log.can_drop_oldest(self.needed_from(self.checkpoint.position), self.released))
     }
@@ -171,7 +173,10 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         while let Some(work) = done {
             match work {
                 Done::Chains(numbers) => numbers.iter().for_each(|number| self.chains.confirm(*number)),
-                Done::Checkpoint(checkpoint) => (self.checkpoint, self.running) = (checkpoint, None),
+                Done::Checkpoint(checkpoint) => {
+                    (self.checkpoint, self.running) = (checkpoint, None);
+                    self.cold.preparation().checkpoint_ends();
+                }
                 Done::Segment => self.dropping -= 1,
             }
             done = self.cold.done(false)?;

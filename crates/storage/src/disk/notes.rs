@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const MAGIC: [u8; 8] = *b"RHEONOTE";
@@ -90,6 +91,9 @@ pub struct Preparation(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     /// The engine of the store that is open, and its number.
     pub(super) engine: Mutex<Option<(Later, u64)>>,
+    /// A checkpoint is wanted that begins from now on; the one that was wanted is under way.
+    pub(super) wanted: AtomicBool,
+    pub(super) under_way: AtomicBool,
     pub(super) state: Mutex<State>,
 }
 
@@ -130,6 +134,27 @@ impl Preparation {
     pub(super) fn closed(&self) {
         *lock(&self.0.engine) = None;
         *lock(&self.0.state) = State::Nothing;
+        self.0.wanted.store(false, Ordering::SeqCst);
+        self.checkpoint_ends();
+    }
+
+    /// Whether the store is to make a checkpoint.
+    pub(super) fn wants_checkpoint(&self) -> bool {
+        self.0.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The store begins one.
+    pub(super) fn checkpoint_begins(&self) {
+        // In this order: whoever waits looks at the first one first.
+        if self.wants_checkpoint() {
+            self.0.under_way.store(true, Ordering::SeqCst);
+            self.0.wanted.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// It has made one.
+    pub(super) fn checkpoint_ends(&self) {
+        self.0.under_way.store(false, Ordering::SeqCst);
     }
 
     pub(super) fn noting(&self) -> Noting<'_> {

@@ -12,6 +12,12 @@ use rheostat_core::wire::Wire;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a store may take to begin a checkpoint, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(5);
 
 impl Preparation {
     /// Copies the chains of the store, which is open and goes on, into `parts`, where nothing is. When this returns, they are on disk, and so is the file `notes`, in which from now on all keys are noted that a
@@ -38,11 +44,25 @@ impl Preparation {
         result.inspect_err(|_| self.forget())
     }
 
+    /// What is in the log only, and not in the engine, cannot be copied. A store that makes no checkpoint, as one that is short of space, is not waited for.
+    fn have_checkpoint_made(&self) {
+        self.0.wanted.store(true, Ordering::SeqCst);
+        let until = Instant::now() + PATIENCE;
+        while self.0.wanted.load(Ordering::SeqCst) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        self.0.wanted.store(false, Ordering::SeqCst);
+        while self.0.under_way.load(Ordering::SeqCst) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
     fn copy(&self, notes: &Path, parts: &[Part], options: &DiskOptions, told: impl FnMut(u64)) -> Result<u64, OpenError> {
         let failed = || OpenError::io("prepare a split in", notes);
         let Some((later, store)) = lock(&self.0.engine).clone() else {
             return Err(failed()(io::Error::other("the store is not open")));
         };
+        self.have_checkpoint_made();
         let stores = parts.iter().map(|part| open_part::<()>(part, options, false)).collect::<Result<Vec<_>, _>>()?;
         // Declared after the stores: a store that is closed waits for whoever has its engine.
         let mut copies: Vec<Copied> =

@@ -130,7 +130,9 @@ pub(super) fn copy_all(
 
 /// Copies the chains of `keys` again, or takes them away where they are gone.
 fn copy_again(engine: &dyn Engine, keys: HashSet<Vec<u8>>, into: &mut [impl BorrowMut<Copied>], mut told: impl FnMut(u64)) -> io::Result<()> {
-    let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+    let mut keys: Vec<Vec<u8>> = keys.into_iter().collect();
+    // As they lie on disk.
+    keys.sort_unstable();
     let (mut chains, mut bytes, mut copied) = (Vec::new(), 0, 0);
     let mut pages = keys.chunks(KEYS_AGAIN).peekable();
     while let Some(some) = pages.next() {
@@ -181,6 +183,9 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         self.cold.preparation().note_in_memory();
         self.checkpoint().map_err(failed())?;
         let written = self.cold.preparation().noted_in_memory();
+        // Of many keys it is quicker to copy all, one after the other.
+        let few = |keys: &HashSet<Vec<u8>>| ((keys.len() + written.len()) as u64) < self.engine_keys / 2;
+        let changed = changed.filter(few);
         if was_prepared && changed.is_none() {
             parts.iter().try_for_each(Part::clear).map_err(failed())?;
         }
