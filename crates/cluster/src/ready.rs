@@ -14,6 +14,9 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// Between two questions how far a node is.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
+/// How often it is told how far it is.
+const TELL: Duration = Duration::from_secs(5);
+
 /// Where the password is looked for of which a cluster file has the digest only.
 const PASSWORD: &str = "RHEOSTAT_PASSWORD";
 
@@ -62,7 +65,7 @@ async fn status(options: Options) -> Result<v1::StatusResponse, String> {
     answer.map(|answer| answer.into_inner()).map_err(|error| error.message().to_owned())
 }
 
-/// Asks the node of `client` to prepare a split into `partitions`, until it has; `told` hears how far it is. `None`: it does not know of that.
+/// Asks the node of `client` to prepare a split into `partitions`, until it has; `told` hears every few seconds how far it is. `None`: it does not know of that.
 ///
 /// # Errors
 /// In words: it cannot, does not answer, or gets no further for `patience`.
@@ -72,7 +75,7 @@ pub async fn prepare_split(
     patience: Duration,
     mut told: impl FnMut(&v1::PrepareSplitResponse),
 ) -> Result<Option<v1::PrepareSplitResponse>, String> {
-    let (mut last, mut since) = (v1::PrepareSplitResponse::default(), Instant::now());
+    let (mut last, mut since, mut heard) = (v1::PrepareSplitResponse::default(), Instant::now(), Instant::now());
     loop {
         let request = v1::PrepareSplitRequest { partitions: partitions.into() };
         let answer = match client.admin().prepare_split(client.request(request)).await {
@@ -84,7 +87,10 @@ pub async fn prepare_split(
             return Ok(Some(answer));
         }
         if answer != last {
-            told(&answer);
+            if heard.elapsed() >= TELL {
+                told(&answer);
+                heard = Instant::now();
+            }
             (last, since) = (answer, Instant::now());
         }
         if since.elapsed() >= patience {

@@ -161,30 +161,22 @@ impl Preparation {
         Noting(lock(&self.0.state))
     }
 
-    /// Notes in memory, for a split that begins.
-    pub(super) fn note_in_memory(&self) {
-        *lock(&self.0.state) = State::Noting(Notes::Memory(HashSet::new()));
+    /// Notes in memory from now on, beside `keys`: for a split that begins.
+    pub(super) fn note_in_memory(&self, keys: HashSet<Vec<u8>>) {
+        *lock(&self.0.state) = State::Noting(Notes::Memory(keys));
     }
 
-    /// What was noted in memory; no more is.
-    pub(super) fn noted_in_memory(&self) -> HashSet<Vec<u8>> {
+    /// What was noted in memory, if anything was to be; no more is.
+    pub(super) fn noted_in_memory(&self) -> Option<HashSet<Vec<u8>>> {
         match std::mem::take(&mut *lock(&self.0.state)) {
-            State::Noting(Notes::Memory(keys)) => keys,
-            _ => HashSet::new(),
+            State::Noting(Notes::Memory(keys)) => Some(keys),
+            _ => None,
         }
     }
 
     /// Nothing is noted any more: what was prepared is of no use from the next checkpoint on.
     pub fn forget(&self) {
         *lock(&self.0.state) = State::Nothing;
-    }
-
-    /// Why what was prepared is of no use any more, if that is so.
-    pub fn given_up(&self) -> Option<String> {
-        match &*lock(&self.0.state) {
-            State::GivenUp(why) => Some(why.clone()),
-            _ => None,
-        }
     }
 
     /// Whether what the engine takes in is noted.

@@ -77,7 +77,8 @@ impl Preparation {
             begun.checkpoint(checkpoint.position).map_err(failed())?;
             *state = State::Noting(begun);
         }
-        let keys = copy_all(|| later.engine(), &mut copies, told).map_err(failed())?;
+        let mut into: Vec<&mut Copied> = copies.iter_mut().collect();
+        let keys = copy_all(|| later.engine(), &mut into, told).map_err(failed())?;
         copies.iter().try_for_each(|copy| copy.engine.sync()).map_err(failed())?;
         drop(copies);
         drop(stores);

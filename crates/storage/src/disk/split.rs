@@ -6,13 +6,12 @@ use super::format::Kind;
 use super::log::sync_directory;
 use super::notes::Prepared;
 use super::options::{DiskOptions, OpenError};
-use crate::engine::{Engine, Entries};
+use crate::engine::Engine;
 use rheostat_clock::Timestamp;
 use rheostat_core::slots::belongs;
 use rheostat_core::store::Store;
 use rheostat_core::version::Update;
 use rheostat_core::wire::{Wire, WireError};
-use std::borrow::BorrowMut;
 use std::collections::HashSet;
 use std::io;
 use std::ops::{Bound, RangeInclusive};
@@ -40,16 +39,12 @@ pub struct Part {
 impl Part {
     /// Takes away what was prepared, which is of no use; other files in its folder stay.
     fn clear(&self) -> io::Result<()> {
-        for folder in ["engine", "log"].map(|name| self.folder.join(name)) {
-            match std::fs::remove_dir_all(folder) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        match std::fs::remove_file(self.folder.join(super::MARK)) {
+        let gone = |removed: io::Result<()>| match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
-        }
+        };
+        ["engine", "log"].into_iter().try_for_each(|name| gone(std::fs::remove_dir_all(self.folder.join(name))))?;
+        gone(std::fs::remove_file(self.folder.join(super::MARK)))
     }
 }
 
@@ -61,6 +56,9 @@ pub(super) fn open_part<M: Wire + Clone + Send + 'static>(part: &Part, options: 
     let (store, _) = DiskStore::open(&part.folder, DiskOptions { preparation: None, ..options.clone() })?;
     Ok(store)
 }
+
+/// Chains by the engine's keys; `None` where there is none any more.
+type Chains = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// The engine of a part, into which its chains are copied.
 pub(super) struct Copied {
@@ -75,61 +73,57 @@ impl Copied {
         Ok(Copied { slots: part.slots.clone(), keys: engine.count()?, engine })
     }
 
-    /// Copies what is its own of `page`, of which it has nothing yet.
-    fn add(&mut self, page: &Entries) -> io::Result<()> {
-        let mut changes = Vec::new();
-        for (key, chain) in page {
-            if belongs(&decode_key(key)?.1, &self.slots) {
-                changes.push((key.clone(), Some(chain.clone())));
-            }
-        }
-        self.keys += changes.len() as u64;
-        self.engine.write(changes, self.keys)
+    /// Writes chains of keys of which it has none.
+    fn add(&mut self, chains: Chains) -> io::Result<()> {
+        self.keys += chains.len() as u64;
+        self.engine.write(chains, self.keys)
     }
 
-    /// Copies what is its own of `chains`, in the place of what it has of these keys.
-    fn replace(&mut self, chains: &[(Vec<u8>, Option<Vec<u8>>)]) -> io::Result<()> {
-        let mut mine = Vec::new();
-        for (key, chain) in chains {
-            if belongs(&decode_key(key)?.1, &self.slots) {
-                mine.push((key.clone(), chain.clone()));
+    /// Writes chains in the place of what it has of their keys.
+    fn replace(&mut self, mut chains: Chains) -> io::Result<()> {
+        let keys: Vec<Vec<u8>> = chains.iter().map(|(key, _)| key.clone()).collect();
+        let mut had = self.engine.get(&keys)?.into_iter();
+        chains.retain(|(_, chain)| {
+            let had = had.next().flatten().is_some();
+            match (chain.is_some(), had) {
+                (true, false) => self.keys += 1,
+                (false, true) => self.keys -= 1,
+                _ => {}
             }
-        }
-        let before = self.engine.get(&mine.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>())?;
-        let mut changes = Vec::new();
-        for ((key, chain), before) in mine.into_iter().zip(before) {
-            match (&chain, &before) {
-                (Some(_), None) => self.keys += 1,
-                (None, Some(_)) => self.keys -= 1,
-                // An engine takes away what is there only.
-                (None, None) => continue,
-                (Some(_), Some(_)) => {}
-            }
-            changes.push((key, chain));
-        }
-        self.engine.write(changes, self.keys)
+            // An engine takes away what is there only.
+            chain.is_some() || had
+        });
+        self.engine.write(chains, self.keys)
     }
 }
 
+/// Gives each of `into` what is its own of `chains`.
+fn deal(chains: Chains, into: &mut [&mut Copied], write: impl Fn(&mut Copied, Chains) -> io::Result<()>) -> io::Result<()> {
+    let mut dealt: Vec<Chains> = into.iter().map(|_| Vec::new()).collect();
+    for (key, chain) in chains {
+        let (_, name) = decode_key(&key)?;
+        for (_, mine) in into.iter().zip(&mut dealt).filter(|(part, _)| belongs(&name, &part.slots)) {
+            mine.push((key.clone(), chain.clone()));
+        }
+    }
+    into.iter_mut().zip(dealt).try_for_each(|(part, mine)| write(part, mine))
+}
+
 /// Copies all chains; `engine` is asked for before each page. Returns how many there were, of which `told` hears.
-pub(super) fn copy_all(
-    engine: impl Fn() -> io::Result<Arc<dyn Engine>>,
-    into: &mut [impl BorrowMut<Copied>],
-    mut told: impl FnMut(u64),
-) -> io::Result<u64> {
+pub(super) fn copy_all(engine: impl Fn() -> io::Result<Arc<dyn Engine>>, into: &mut [&mut Copied], mut told: impl FnMut(u64)) -> io::Result<u64> {
     let (mut from, mut copied) = (Bound::Unbounded, 0);
     loop {
         let page = engine()?.walk(from.as_ref().map(Vec::as_slice), CHAINS_AT_ONCE, PAGE_BYTES)?;
         let Some((last, _)) = page.last() else { return Ok(copied) };
         from = Bound::Excluded(last.clone());
         copied += page.len() as u64;
-        into.iter_mut().try_for_each(|part| part.borrow_mut().add(&page))?;
+        deal(page.into_iter().map(|(key, chain)| (key, Some(chain))).collect(), into, Copied::add)?;
         told(copied);
     }
 }
 
 /// Copies the chains of `keys` again, or takes them away where they are gone.
-fn copy_again(engine: &dyn Engine, keys: HashSet<Vec<u8>>, into: &mut [impl BorrowMut<Copied>], mut told: impl FnMut(u64)) -> io::Result<()> {
+fn copy_again(engine: &dyn Engine, keys: HashSet<Vec<u8>>, into: &mut [&mut Copied], mut told: impl FnMut(u64)) -> io::Result<()> {
     let mut keys: Vec<Vec<u8>> = keys.into_iter().collect();
     // As they lie on disk.
     keys.sort_unstable();
@@ -140,10 +134,10 @@ fn copy_again(engine: &dyn Engine, keys: HashSet<Vec<u8>>, into: &mut [impl Borr
         bytes += found.iter().flatten().map(Vec::len).sum::<usize>();
         chains.extend(some.iter().cloned().zip(found));
         if chains.len() >= CHAINS_AT_ONCE || bytes >= PAGE_BYTES || pages.peek().is_none() {
-            into.iter_mut().try_for_each(|part| part.borrow_mut().replace(&chains))?;
             copied += chains.len() as u64;
+            deal(std::mem::take(&mut chains), into, Copied::replace)?;
             told(copied);
-            (bytes, chains) = (0, Vec::new());
+            bytes = 0;
         }
     }
     Ok(())
@@ -180,12 +174,12 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let failed = || OpenError::io("split the store of", &from);
         let was_prepared = prepared.is_some();
         let changed = prepared.and_then(|prepared| prepared.of(self.log.store, self.checkpoint.position));
-        self.cold.preparation().note_in_memory();
+        if let Some(keys) = changed {
+            self.cold.preparation().note_in_memory(keys);
+        }
         self.checkpoint().map_err(failed())?;
-        let written = self.cold.preparation().noted_in_memory();
         // Of many keys it is quicker to copy all, one after the other.
-        let few = |keys: &HashSet<Vec<u8>>| ((keys.len() + written.len()) as u64) < self.engine_keys / 2;
-        let changed = changed.filter(few);
+        let changed = self.cold.preparation().noted_in_memory().filter(|keys| (keys.len() as u64) < self.engine_keys / 2);
         if was_prepared && changed.is_none() {
             parts.iter().try_for_each(Part::clear).map_err(failed())?;
         }
@@ -202,10 +196,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         let engine = self.cold.reader();
         match changed {
             None => copy_all(|| Ok(engine.clone()), &mut copies, told).map(drop),
-            Some(mut keys) => {
-                keys.extend(written);
-                copy_again(&*engine, keys, &mut copies, told)
-            }
+            Some(keys) => copy_again(&*engine, keys, &mut copies, told),
         }
         .map_err(failed())?;
         for half in &mut halves {
