@@ -4,7 +4,7 @@
 //! (docs/splitting.md). The parts are made beside the stores, in `.parts` of each keyspace's folder. When all of them are on disk, the file `.splitting` says so, and with it what the directory's own files
 //! will say; from then on a start goes on to the end. Before that file is there, the stores are as they were, and the parts of a start that was broken off are used if they are whole.
 //!
-//! Most of it can be done while the node serves, before it is stopped: [`preparing`].
+//! The copying can be done while the node serves, before it is stopped: [`preparing`].
 
 pub(crate) mod preparing;
 

@@ -34,10 +34,9 @@ Examples:
   rheostat ctl node resume eu-2            it may lead again; rheostat ctl leaders spread gives it something to lead";
 
 const PREPARE_HELP: &str = "\
-Copies the chains of each partition of the node into the parts that a split into so many will make of it, and notes what changes from then on. It takes as long as the data, twice the
-disk, and half of its time, so that clients are served meanwhile. Then stop the node and start it with the new `partitions`, as docs/splitting.md says: that start copies only what has
-changed since, and takes a second or two instead of as long as the data. A start with as many partitions as before throws away what was prepared; so does this command, said with
-that number.
+Copies the chains of each partition of the node into the parts that a split into so many will make of it, and notes what changes from then on. It needs the space of the data
+once more, and rests for half of the time, so that clients are served meanwhile. Then stop the node and start it with the new `partitions`, as docs/splitting.md says: that start
+copies only what has changed since, and serves sooner. A start with as many partitions as before throws away what was prepared; so does this command, said with that number.
 
 Examples:
   rheostat ctl node prepare-split eu-1 16   before eu-1 is stopped and started with partitions = 16
