@@ -2,7 +2,7 @@
 """How long partitions take to be split: measure.py PROGRAM [KEYS] [PARTITIONS] [--protocol causal] [--prepare]
 
 Starts one node with two partitions, in a folder that goes afterwards, writes keys with values of 100 bytes, and stops it; then starts it with PARTITIONS (default 16), says how long it takes until it serves,
-beside the start before, prints what it logs of that, and looks at each key. With --prepare the node has the split prepared before it is stopped, and every hundredth key is written once more afterwards."""
+beside the start before, and how long nobody was served, prints what it logs of that, and looks at each key. With --prepare the node has the split prepared before it is stopped, and every hundredth key is written once more afterwards."""
 import argparse
 import subprocess
 import sys
@@ -48,7 +48,9 @@ with Node(options.program, options.protocol) as node:
         subprocess.run([node.program, "ctl", "-a", f"127.0.0.1:{node.grpc}", "node", "prepare-split", "a", str(options.partitions)], check=True)
         prepared = f"prepared in {time.time() - began:.2f} s while it served, and "
         each(node, lambda key: b"SET key:%010d %s\r\n" % (key, VALUE), [b"+OK\r\n"], 100)
+    began = time.time()
     node.stop()
+    stopped = time.time() - began
     size = node.disk_mb()
     took = node.start(f"partitions = {options.partitions}\nfirst_partitions = 2")
     most = node.resident_mb()
@@ -58,6 +60,6 @@ with Node(options.program, options.protocol) as node:
     with open(node.path("log")) as log:
         print("".join(line for line in log if "splitting" in line), end="")
     print(
-        f"{options.protocol}: {options.keys} keys, {size} MB on disk: a start with 2 partitions {before:.2f} s; {prepared}split into {options.partitions} {took:.2f} s ({most} MB resident then); "
+        f"{options.protocol}: {options.keys} keys, {size} MB on disk: a start with 2 partitions {before:.2f} s; {prepared}split into {options.partitions} {took:.2f} s ({most} MB resident then), nobody served for {stopped + took:.2f} s; "
         f"a start with them {after:.2f} s. Every key is there"
     )

@@ -14,6 +14,7 @@ use crate::folder::{self, Noted};
 use crate::keyspace::KeyspaceInfo;
 use crate::memory::Memory;
 use crate::seats;
+use crate::shared::lock;
 use crate::topology::Topology;
 use rheostat_core::ids::{PartitionId, ServerId};
 use rheostat_core::slots::slots_of;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// In the data directory: everything is there, and takes the place of what was.
@@ -188,12 +190,13 @@ pub(crate) fn split(
     has_room(dir, &stores)?;
     tracing::info!(before, now, stores = stores.len(), "partitions are split: nothing is served meanwhile");
     begins();
-    let options = within(Memory::new(config.limits.memory_bytes, 0).for_data(), each);
-    for whole in &mut stores {
-        let there = config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str());
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, stores.len().max(1));
+    let options = within(Memory::new(config.limits.memory_bytes, 0).for_data() / at_once as u64, each);
+    let there = config.cassandra.as_ref().map(|cassandra| cassandra.keyspace.as_str());
+    make_all(&mut stores, at_once, |whole| {
         let options = DiskOptions { engines: elsewhere.engines(whole.cold), ..options.clone() };
-        make_parts(whole, now, &options, there)?;
-    }
+        make_parts(whole, now, &options, there)
+    })?;
     let mut noted = Vec::new();
     for whole in &stores {
         for part in &whole.parts {
@@ -330,6 +333,25 @@ fn begin_parts(waiting: &Path, partitions: u16, elsewhere: &Cold) -> Result<(), 
     folder::write_whole(waiting, &of, text.as_bytes()).map_err(at(&of))
 }
 
+/// Makes the parts of all `stores`, of `at_once` at the same time, each by a thread of its own. Errors: the first one's; no other store is begun after it.
+fn make_all<'a>(stores: &mut [Whole<'a>], at_once: usize, make: impl Fn(&mut Whole<'a>) -> Result<(), String> + Sync) -> Result<(), String> {
+    let (waiting, failed) = (Mutex::new(stores.iter_mut()), Mutex::new(None));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while lock(&failed).is_none()
+                    && let Some(whole) = { lock(&waiting).next() }
+                {
+                    if let Err(why) = make(whole) {
+                        lock(&failed).get_or_insert(why);
+                    }
+                }
+            });
+        }
+    });
+    lock(&failed).take().map_or(Ok(()), Err)
+}
+
 /// Makes the parts of one store, if they are not there; `there` is the keyspace in Cassandra, if there is one.
 fn make_parts(whole: &mut Whole<'_>, partitions: u16, options: &DiskOptions, there: Option<&str>) -> Result<(), String> {
     if whole.is_made() {
@@ -459,21 +481,48 @@ mod tests {
     use rheostat_core::DcId;
     use rheostat_core::ids::KeyspaceId;
 
-    /// A start that goes on needs no space for what the one before it has made.
-    #[test]
-    fn space_is_needed_for_those_parts_only_that_are_not_there() {
-        let folder = tempfile::tempdir().unwrap();
+    fn keyspace() -> KeyspaceInfo {
         let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
-        let keyspace = KeyspaceInfo::new(KeyspaceId(0), &keyspace, true).unwrap();
-        let whole = |partition: u16| Whole {
-            keyspace: &keyspace,
-            folder: folder.path().join(format!("p{partition}")),
-            waiting: folder.path().join(PARTS),
+        KeyspaceInfo::new(KeyspaceId(0), &keyspace, true).unwrap()
+    }
+
+    /// One of several in `folder` that are split into two each.
+    fn whole<'a>(keyspace: &'a KeyspaceInfo, folder: &Path, partition: u16) -> Whole<'a> {
+        Whole {
+            keyspace,
+            folder: folder.join(format!("p{partition}")),
+            waiting: folder.join(PARTS),
             server: ServerId::new(DcId(0), PartitionId(partition)),
             parts: (0..2).map(|part| PartitionId(2 * partition + part)).collect(),
             cold: ColdConfig::Embedded,
             prepared: None,
-        };
+        }
+    }
+
+    #[test]
+    fn each_store_is_split_once_by_whichever_thread_and_none_after_an_error() {
+        let keyspace = keyspace();
+        for (at_once, fails, expected) in [(3, None, vec![0, 1, 2, 3, 4]), (1, Some(1), vec![0, 1]), (8, None, vec![0, 1, 2, 3, 4])] {
+            let mut stores: Vec<Whole<'_>> = (0..5).map(|partition| whole(&keyspace, Path::new("/"), partition)).collect();
+            let made = Mutex::new(Vec::new());
+            let result = make_all(&mut stores, at_once, |whole| {
+                let partition = whole.server.partition.0;
+                lock(&made).push(partition);
+                if fails == Some(partition) { Err(format!("no {partition}")) } else { Ok(()) }
+            });
+            assert_eq!(result, fails.map_or(Ok(()), |partition| Err(format!("no {partition}"))));
+            let mut made = made.into_inner().unwrap();
+            made.sort_unstable();
+            assert_eq!(made, expected);
+        }
+    }
+
+    /// A start that goes on needs no space for what the one before it has made.
+    #[test]
+    fn space_is_needed_for_those_parts_only_that_are_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let keyspace = keyspace();
+        let whole = |partition: u16| whole(&keyspace, folder.path(), partition);
         let mut stores = [whole(0), whole(1)];
         for whole in &stores {
             fs::create_dir_all(whole.folder.join("log")).unwrap();

@@ -31,6 +31,11 @@ pub trait Engine: Send + Sync {
     /// key from then on sees the new value; what is on disk is known after [`Engine::sync`] only.
     fn write(&self, changes: Vec<(Vec<u8>, Option<Vec<u8>>)>, count: u64) -> io::Result<()>;
 
+    /// Begins to take in many keys at once, where it has a quicker way for that than [`Engine::write`]. Nobody reads or writes it until that ends.
+    fn fill(&self) -> io::Result<Option<Filling<'_>>> {
+        Ok(None)
+    }
+
     /// Returns when everything that was written is on disk.
     fn sync(&self) -> io::Result<()>;
 
@@ -45,6 +50,29 @@ pub trait Engine: Send + Sync {
 
     /// The store is being closed: calls that wait for an engine that does not answer end within seconds from now on, with an error. What they did not do is in the log.
     fn close(&self) {}
+}
+
+/// An engine without keys that is being filled; without [`Filling::end`] it stays as it was.
+pub struct Filling<'a>(Box<Take<'a>>);
+
+/// Takes one, or ends when there are no more.
+type Take<'a> = dyn FnMut(Option<(Vec<u8>, Vec<u8>)>) -> io::Result<()> + 'a;
+
+impl<'a> Filling<'a> {
+    /// `take` is called for each key with its value, and with `None` at the end, when all of them have to be on disk.
+    pub fn new(take: impl FnMut(Option<(Vec<u8>, Vec<u8>)>) -> io::Result<()> + 'a) -> Filling<'a> {
+        Filling(Box::new(take))
+    }
+
+    /// Takes a key with its value. Keys come in the order of the bytes, each once. Errors: the disk's.
+    pub fn add(&mut self, key: Vec<u8>, value: Vec<u8>) -> io::Result<()> {
+        (self.0)(Some((key, value)))
+    }
+
+    /// Everything is there, and on disk when this returns; how many keys it is has still to be said ([`Engine::write`] of nothing). Errors: the disk's.
+    pub fn end(mut self) -> io::Result<()> {
+        (self.0)(None)
+    }
 }
 
 /// Where the engines of stores are, if not in the stores' own directories.

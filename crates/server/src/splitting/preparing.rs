@@ -11,7 +11,7 @@ use rheostat_storage::Preparation;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// All parts together may use one in so many parts of the memory that there is for data, while the node serves.
 const MEMORY_SHARE: u64 = 8;
@@ -167,13 +167,14 @@ fn prepare(shared: &Shared, dir: &Path, partitions: u16) -> Result<(), String> {
     for whole in &waiting {
         let parts = whole.unfinished(partitions, None)?;
         let mut copied = 0;
-        let mut began = Instant::now();
+        // Before the first page the store makes a checkpoint at its own leisure.
+        let mut began = None;
         let told = |keys: u64| {
             shared.preparing.tell(|progress| progress.keys += keys - copied);
             copied = keys;
             // Half of the time is for clients.
-            std::thread::sleep(began.elapsed());
-            began = Instant::now();
+            std::thread::sleep(began.map_or(Duration::ZERO, |began: Instant| began.elapsed()));
+            began = Some(Instant::now());
         };
         let notes = whole.notes();
         let keys = preparation(whole).prepare(&notes, &parts, &options, told).map_err(|error| error.to_string())?;

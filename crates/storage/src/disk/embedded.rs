@@ -2,7 +2,7 @@
 
 use super::log::sync_directory;
 use super::options::{DiskOptions, OpenError};
-use crate::engine::{Engine, Entries};
+use crate::engine::{Engine, Entries, Filling};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use rheostat_core::wire::Wire;
 use std::fs;
@@ -142,6 +142,16 @@ impl Engine for Embedded {
         }
         batch.insert(&self.meta, COUNT_KEY, count.to_bytes());
         batch.commit().map_err(io_error)
+    }
+
+    /// Writes tables of what comes sorted: nothing goes through the engine's own log, which a start would read again.
+    fn fill(&self) -> io::Result<Option<Filling<'_>>> {
+        let mut tables = Some(self.chains.start_ingestion().map_err(io_error)?);
+        let take = move |entry| match (entry, &mut tables) {
+            (Some((key, value)), Some(tables)) => tables.write::<Vec<u8>, Vec<u8>>(key, value).map_err(io_error),
+            _ => tables.take().map_or(Ok(()), |tables| tables.finish().map_err(io_error)),
+        };
+        Ok(Some(Filling::new(take)))
     }
 
     fn sync(&self) -> io::Result<()> {

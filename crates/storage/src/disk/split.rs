@@ -73,12 +73,6 @@ impl Copied {
         Ok(Copied { slots: part.slots.clone(), keys: engine.count()?, engine })
     }
 
-    /// Writes chains of keys of which it has none.
-    fn add(&mut self, chains: Chains) -> io::Result<()> {
-        self.keys += chains.len() as u64;
-        self.engine.write(chains, self.keys)
-    }
-
     /// Writes chains in the place of what it has of their keys.
     fn replace(&mut self, mut chains: Chains) -> io::Result<()> {
         let keys: Vec<Vec<u8>> = chains.iter().map(|(key, _)| key.clone()).collect();
@@ -97,29 +91,47 @@ impl Copied {
     }
 }
 
-/// Gives each of `into` what is its own of `chains`.
-fn deal(chains: Chains, into: &mut [&mut Copied], write: impl Fn(&mut Copied, Chains) -> io::Result<()>) -> io::Result<()> {
-    let mut dealt: Vec<Chains> = into.iter().map(|_| Vec::new()).collect();
+/// What is each of `parts`' own of `chains`, in their order.
+fn deal(chains: Chains, parts: &[&mut Copied]) -> io::Result<Vec<Chains>> {
+    let mut dealt: Vec<Chains> = parts.iter().map(|_| Vec::new()).collect();
     for (key, chain) in chains {
         let (_, name) = decode_key(&key)?;
-        for (_, mine) in into.iter().zip(&mut dealt).filter(|(part, _)| belongs(&name, &part.slots)) {
+        for (_, mine) in parts.iter().zip(&mut dealt).filter(|(part, _)| belongs(&name, &part.slots)) {
             mine.push((key.clone(), chain.clone()));
         }
     }
-    into.iter_mut().zip(dealt).try_for_each(|(part, mine)| write(part, mine))
+    Ok(dealt)
 }
 
-/// Copies all chains; `engine` is asked for before each page. Returns how many there were, of which `told` hears.
+/// Copies all chains into engines that have none; `engine` is asked for before each page. Returns how many there were, of which `told` hears.
 pub(super) fn copy_all(engine: impl Fn() -> io::Result<Arc<dyn Engine>>, into: &mut [&mut Copied], mut told: impl FnMut(u64)) -> io::Result<u64> {
+    let engines: Vec<Arc<dyn Engine>> = into.iter().map(|part| part.engine.clone()).collect();
+    let mut filling = engines.iter().map(|engine| engine.fill()).collect::<io::Result<Vec<_>>>()?;
     let (mut from, mut copied) = (Bound::Unbounded, 0);
     loop {
         let page = engine()?.walk(from.as_ref().map(Vec::as_slice), CHAINS_AT_ONCE, PAGE_BYTES)?;
-        let Some((last, _)) = page.last() else { return Ok(copied) };
+        let Some((last, _)) = page.last() else { break };
         from = Bound::Excluded(last.clone());
         copied += page.len() as u64;
-        deal(page.into_iter().map(|(key, chain)| (key, Some(chain))).collect(), into, Copied::add)?;
+        let dealt = deal(page.into_iter().map(|(key, chain)| (key, Some(chain))).collect(), into)?;
+        for ((part, filling), mine) in into.iter_mut().zip(&mut filling).zip(dealt) {
+            part.keys += mine.len() as u64;
+            match filling {
+                None => part.engine.write(mine, part.keys)?,
+                Some(filling) => {
+                    mine.into_iter().filter_map(|(key, chain)| Some((key, chain?))).try_for_each(|(key, chain)| filling.add(key, chain))?
+                }
+            }
+        }
         told(copied);
     }
+    for (part, filling) in into.iter().zip(filling) {
+        if let Some(filling) = filling {
+            filling.end()?;
+            part.engine.write(Vec::new(), part.keys)?;
+        }
+    }
+    Ok(copied)
 }
 
 /// Copies the chains of `keys` again, or takes them away where they are gone.
@@ -135,7 +147,8 @@ fn copy_again(engine: &dyn Engine, keys: HashSet<Vec<u8>>, into: &mut [&mut Copi
         chains.extend(some.iter().cloned().zip(found));
         if chains.len() >= CHAINS_AT_ONCE || bytes >= PAGE_BYTES || pages.peek().is_none() {
             copied += chains.len() as u64;
-            deal(std::mem::take(&mut chains), into, Copied::replace)?;
+            let dealt = deal(std::mem::take(&mut chains), into)?;
+            into.iter_mut().zip(dealt).try_for_each(|(part, mine)| part.replace(mine))?;
             told(copied);
             bytes = 0;
         }
