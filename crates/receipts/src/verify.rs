@@ -318,26 +318,59 @@ impl Comparison<'_> {
             }
         }
         // What never got ready is among its own causes, or follows such.
-        for index in (0..count).filter(|index| !twin[*index] && !done[*index]) {
-            if let Some(write) = cause(index, &self.write, &all).filter(|write| !done[*write] && self.reaches(index, *write)) {
+        let left: Vec<usize> = (0..count).filter(|index| !twin[*index] && !done[*index]).collect();
+        let circles = if left.is_empty() { Vec::new() } else { self.circles() };
+        for index in left {
+            if let Some(write) = cause(index, &self.write, &all).filter(|write| circles[*write] == circles[index]) {
                 self.report(Broken::FromTheFuture, write, index);
             }
         }
         Ok(())
     }
 
-    /// Whether the session of `later`, followed back, comes to `earlier`, through reads and their writes.
-    fn reaches(&self, earlier: usize, later: usize) -> bool {
-        let (mut met, mut ahead) = (BTreeSet::new(), vec![later]);
-        while let Some(index) = ahead.pop() {
-            if index == earlier {
-                return true;
+    /// What each receipt comes after: the one whose session it continues, the write of what it read.
+    fn before(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
+        [self.parent[index], self.write[index]].into_iter().flatten()
+    }
+
+    /// Numbers that are the same for receipts each of which comes after the other, and for no others: the strongly connected components, by Tarjan's algorithm.
+    fn circles(&self) -> Vec<usize> {
+        let count = self.all.len();
+        // When it was met, the first that is met from it and is in no circle yet, and its circle, each from 1.
+        let (mut met, mut first, mut circle) = (vec![0; count], vec![0; count], vec![0; count]);
+        let (mut met_last, mut last_circle) = (0, 0);
+        let (mut in_none, mut under_way) = (Vec::new(), Vec::new());
+        for begin in 0..count {
+            if met[begin] == 0 {
+                under_way.push((begin, 0));
             }
-            if met.insert(index) {
-                ahead.extend([self.parent[index], self.write[index]].into_iter().flatten());
+            while let Some((index, looked_at)) = under_way.pop() {
+                if looked_at == 0 {
+                    met_last += 1;
+                    (met[index], first[index]) = (met_last, met_last);
+                    in_none.push(index);
+                }
+                if let Some(earlier) = self.before(index).nth(looked_at) {
+                    under_way.push((index, looked_at + 1));
+                    if met[earlier] == 0 {
+                        under_way.push((earlier, 0));
+                    }
+                    continue;
+                }
+                let open = self.before(index).filter(|earlier| circle[*earlier] == 0);
+                first[index] = open.map(|earlier| first[earlier]).fold(first[index], usize::min);
+                if first[index] == met[index] {
+                    last_circle += 1;
+                    while let Some(one) = in_none.pop() {
+                        circle[one] = last_circle;
+                        if one == index {
+                            break;
+                        }
+                    }
+                }
             }
         }
-        false
+        circle
     }
 
     /// Reads against their own staleness bounds.

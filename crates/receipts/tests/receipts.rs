@@ -278,6 +278,27 @@ fn a_read_of_what_was_written_after_it_is_found() {
     assert_eq!(found, [(Broken::FromTheFuture, wrote, read)]);
 }
 
+/// A long history after it takes no longer than one without it.
+#[test]
+fn of_what_follows_a_read_from_the_future_only_that_read_is_told() {
+    let (mut held, mut ann, mut bob) = (Held::default(), Session::default(), Session::default());
+    // A circle over two sessions.
+    let read = held.read(&mut ann, "x", Some(id(10, 0)));
+    let wrote = held.write(&mut ann, "y", id(11, 0));
+    let read_too = held.read(&mut bob, "y", Some(id(11, 0)));
+    let wrote_too = held.write(&mut bob, "x", id(10, 0));
+    for at in 0..40_000 {
+        held.write(&mut ann, "z", id(20 + at, 0));
+        held.read(&mut ann, "z", Some(id(20 + at, 0)));
+    }
+    let signer = Signer::new().unwrap();
+    let mut batch = Batch::default();
+    let places: Vec<u32> = held.statements.iter().map(|one| batch.add(one.digest()).unwrap()).collect();
+    let receipts: Vec<Receipt> = held.statements.into_iter().zip(places).map(|(one, place)| batch.receipt(one, place, &signer).unwrap()).collect();
+    let found: Vec<_> = compare(&receipts).unwrap().contradictions.iter().map(|one| (one.broken, one.known, one.later)).collect();
+    assert_eq!(found, [(Broken::FromTheFuture, wrote_too, read), (Broken::FromTheFuture, wrote, read_too)]);
+}
+
 #[test]
 fn a_broken_staleness_bound_is_found_to_the_millisecond() {
     let bound = |here: u8, staleness_ms: u64| {

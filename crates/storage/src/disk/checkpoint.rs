@@ -26,6 +26,9 @@ const PARTS_WHEN_IDLE: usize = 4;
 /// A checkpoint takes as long for each key that has changed as a replay takes for so many bytes of the log (`README.md`, *Measured*).
 const REPLAYED_FOR_A_KEY: u64 = 350;
 
+/// The same where the engine is elsewhere, and each key goes there over a network (`docs/cassandra.md`, *What it costs*).
+const REPLAYED_FOR_A_FAR_KEY: u64 = 24_000;
+
 /// Batches that may wait at once, where they have not more bytes than one job may read: while much is written, a flush of the log takes as long as it takes to encode several.
 const WAITING: usize = 16;
 
@@ -104,7 +107,8 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     pub(super) fn stops_at_a_checkpoint(&self) -> bool {
         let keys = self.chains.dirty() + self.running.as_ref().map_or(0, |running| running.keys.len() + running.changed.len());
         let bytes = self.log.end() - self.checkpoint.position;
-        bytes > 0 && keys as u64 * REPLAYED_FOR_A_KEY < bytes && !self.options.is_short_of_space()
+        let for_a_key = if self.options.engines.is_some() { REPLAYED_FOR_A_FAR_KEY } else { REPLAYED_FOR_A_KEY };
+        bytes > 0 && keys as u64 * for_a_key < bytes && !self.options.is_short_of_space()
     }
 
     /// Whether a checkpoint is worth its while: the log grew, memory is short, or a segment waits for nothing else.

@@ -7,6 +7,7 @@ use rheostat_core::store::Trim;
 use rheostat_core::version::{Key, Version, VersionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 use smallvec::SmallVec;
+use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -52,7 +53,7 @@ pub(super) struct Making<'a, M> {
 
 impl<M: Wire + Clone> Making<'_, M> {
     /// Takes `changes`, the log's next ones. Errors: the engine's.
-    fn take(&mut self, changes: Vec<Change<M>>) -> Result<(), String> {
+    fn take(&mut self, changes: Vec<Change<M>>) -> io::Result<()> {
         let mut changes = changes.into_iter();
         while !changes.as_slice().is_empty() {
             let together = changes.as_slice().len().min(TOGETHER);
@@ -64,12 +65,12 @@ impl<M: Wire + Clone> Making<'_, M> {
         Ok(())
     }
 
-    fn make(&mut self, change: Change<M>) -> Result<(), String> {
+    fn make(&mut self, change: Change<M>) -> io::Result<()> {
         match change {
             Change::Version(key, version) => self.chains.replay(&key, version, self.engine_keys > 0),
             Change::Forget(Forget { key, upto }) => {
                 if self.engine_keys > self.chains.on_disk() && !self.chains.contains(&key) {
-                    let stored = cold::get(self.engine, &key).map_err(|error| error.to_string())?;
+                    let stored = cold::get(self.engine, &key)?;
                     self.chains.load(&key, stored.unwrap_or_default());
                 }
                 self.chains.trim(&key, &Trim::Upto(upto));
@@ -79,7 +80,7 @@ impl<M: Wire + Clone> Making<'_, M> {
     }
 
     /// Takes what comes until nothing comes any more.
-    fn take_all(mut self, changes: Receiver<Vec<Change<M>>>) -> Result<Self, String> {
+    fn take_all(mut self, changes: Receiver<Vec<Change<M>>>) -> io::Result<Self> {
         changes.into_iter().try_for_each(|changes| self.take(changes))?;
         Ok(self)
     }
@@ -96,7 +97,7 @@ impl<M> Change<M> {
 /// Where the chains are made: beside the thread that reads the records, if there are many.
 pub(super) enum Maker<'scope, M> {
     Here(Box<Making<'scope, M>>),
-    Beside(SyncSender<Vec<Change<M>>>, ScopedJoinHandle<'scope, Result<Making<'scope, M>, String>>),
+    Beside(SyncSender<Vec<Change<M>>>, ScopedJoinHandle<'scope, io::Result<Making<'scope, M>>>),
 }
 
 impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
@@ -106,12 +107,12 @@ impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
     }
 
     /// Takes a batch of changes, the log's next ones; from the first on, a thread of `scope` makes the chains. Errors: the engine's, of these or of earlier ones.
-    pub(super) fn take<'env>(self, changes: Vec<Change<M>>, scope: &'scope Scope<'scope, 'env>) -> Result<Self, String> {
+    pub(super) fn take<'env>(self, changes: Vec<Change<M>>, scope: &'scope Scope<'scope, 'env>) -> io::Result<Self> {
         let (sender, thread) = match self {
             Maker::Here(making) => {
                 let (sender, receiver) = sync_channel(WAITING);
                 let thread = std::thread::Builder::new().name("rheostat-replay".to_owned()).spawn_scoped(scope, move || making.take_all(receiver));
-                (sender, thread.map_err(|error| format!("start a thread: {error}"))?)
+                (sender, thread.map_err(|error| io::Error::new(error.kind(), format!("start a thread: {error}")))?)
             }
             Maker::Beside(sender, thread) => (sender, thread),
         };
@@ -119,13 +120,13 @@ impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
             Ok(()) => Ok(Maker::Beside(sender, thread)),
             Err(_) => {
                 drop(sender);
-                Err(joined(thread).err().unwrap_or_else(|| "its thread has ended".to_owned()))
+                Err(joined(thread).err().unwrap_or_else(|| io::Error::other("its thread has ended")))
             }
         }
     }
 
     /// The chains, after the last changes. Errors: the engine's.
-    pub(super) fn finish(self, changes: Vec<Change<M>>) -> Result<Chains<M>, String> {
+    pub(super) fn finish(self, changes: Vec<Change<M>>) -> io::Result<Chains<M>> {
         let mut making = match self {
             Maker::Here(making) => *making,
             Maker::Beside(sender, thread) => {
@@ -139,6 +140,6 @@ impl<'scope, M: Wire + Clone + Send + 'scope> Maker<'scope, M> {
     }
 }
 
-fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, String>>) -> Result<T, String> {
+fn joined<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

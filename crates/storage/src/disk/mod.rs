@@ -148,12 +148,13 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
         if marked.is_some_and(|marked| marked.store != number) {
             return Err(OpenError::Foreign { path: mark, what: "belongs to another store than the log beside it".to_owned() });
         }
-        let known = recovery::Known { store: number, checkpoint: checkpoint.position, flushed: marked.map(|marked| marked.position) };
+        let flushed = marked.map(|marked| marked.position);
+        let known = recovery::Known { store: number, checkpoint: checkpoint.position, flushed, released: checkpoint.released };
         let engine = cold.reader();
         let (mut log, replayed) = std::thread::scope(|scope| {
             let mut replay = Replay::new(scope, &*engine, &checkpoint, engine_keys, options.own_cache_bytes);
             let log = recovery::open_log(&log_directory, &mark, &options, &known, &mut notes, |found| replay.take(&found))?;
-            let replayed = replay.finish(log.begin()).map_err(|what| OpenError::damaged(&log_directory, 0, what))?;
+            let replayed = replay.finish(log.begin()).map_err(|error| recovery::engine_error(directory, error))?;
             Ok::<_, OpenError>((log, replayed))
         })?;
         let Replayed { mut chains, own, own_floor, mut recovered, positions, passed_over } = replayed;

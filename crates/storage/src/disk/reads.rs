@@ -27,8 +27,65 @@ const MOST_WANTED: usize = 16_384;
 /// Keys of one job, at most.
 const MOST_KEYS: usize = 128;
 
-/// Keys that are known to be nowhere, at most.
+/// So many keys that are known to be nowhere are remembered, or of so many bytes, with those of one job more; and as many before them.
 const MOST_ABSENT: usize = 4096;
+const MOST_ABSENT_BYTES: usize = 1 << 20;
+
+/// Keys that are known to be nowhere: the last ones, and those before them. What somebody waits for is asked for again after each job, and stays, however many keys that are: a step begins when all of its
+/// keys are known.
+#[derive(Default)]
+struct Absent {
+    last: HashSet<Key>,
+    /// Of the last ones.
+    bytes: usize,
+    before: HashSet<Key>,
+}
+
+impl Absent {
+    fn is_empty(&self) -> bool {
+        self.last.is_empty() && self.before.is_empty()
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        !self.is_empty() && (self.last.contains(key) || self.before.contains(key))
+    }
+
+    /// As [`Absent::contains`], for somebody who may ask again.
+    fn keep(&mut self, key: &[u8]) -> bool {
+        match self.before.take(key) {
+            Some(key) => {
+                self.insert(key);
+                true
+            }
+            None => self.last.contains(key),
+        }
+    }
+
+    fn insert(&mut self, key: Key) {
+        let bytes = key.len();
+        if self.last.insert(key) {
+            self.bytes += bytes;
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if self.is_empty() {
+            return;
+        }
+        if self.last.remove(key) {
+            self.bytes -= key.len();
+        }
+        self.before.remove(key);
+    }
+
+    /// The keys of a job come. Whoever waits asks again before those of the next one do.
+    fn make_room(&mut self) {
+        if self.last.len() >= MOST_ABSENT || self.bytes >= MOST_ABSENT_BYTES {
+            self.before = std::mem::take(&mut self.last);
+            self.bytes = 0;
+        }
+    }
+}
 
 /// What a store reads by jobs.
 pub(super) struct Reads<M> {
@@ -37,7 +94,7 @@ pub(super) struct Reads<M> {
     /// These, and those that are being read.
     asked: HashSet<Key>,
     /// Keys that are neither in memory nor in the engine.
-    absent: HashSet<Key>,
+    absent: Absent,
     /// How many chains the next walk is to read, if one is wanted.
     walk: usize,
     /// Where the walk goes on.
@@ -66,7 +123,7 @@ struct Job {
 
 impl<M> Default for Reads<M> {
     fn default() -> Self {
-        Reads { wanted: VecDeque::new(), asked: HashSet::new(), absent: HashSet::new(), walk: 0, walked_to: None, walked: None, jobs: Vec::new() }
+        Reads { wanted: VecDeque::new(), asked: HashSet::new(), absent: Absent::default(), walk: 0, walked_to: None, walked: None, jobs: Vec::new() }
     }
 }
 
@@ -82,14 +139,12 @@ impl<M> Reads<M> {
 
     /// Whether `key` is known to be nowhere.
     pub(super) fn is_absent(&self, key: &[u8]) -> bool {
-        !self.absent.is_empty() && self.absent.contains(key)
+        self.absent.contains(key)
     }
 
     /// `key` is going to be in memory.
     pub(super) fn comes(&mut self, key: &Key) {
-        if !self.absent.is_empty() {
-            self.absent.remove(key);
-        }
+        self.absent.remove(key);
     }
 }
 
@@ -99,7 +154,7 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
     pub(super) fn ask_for(&mut self, keys: &[&[u8]]) -> bool {
         let mut ready = true;
         for key in keys {
-            if self.chains.contains(key) || self.reads.is_absent(key) {
+            if self.chains.contains(key) || self.reads.absent.keep(key) {
                 continue;
             }
             ready = false;
@@ -192,14 +247,12 @@ impl<M: Wire + Clone + Send + 'static> DiskStore<M> {
                 if self.chains.bytes() > self.options.memory() {
                     self.evict(super::EVICTION_STEPS * found.len());
                 }
+                self.reads.absent.make_room();
                 for (key, versions) in found {
                     if self.chains.has_left_since(job, &key) {
                         continue;
                     }
                     if versions.is_empty() && !self.chains.knows(&key) {
-                        if self.reads.absent.len() >= MOST_ABSENT {
-                            self.reads.absent.clear();
-                        }
                         self.reads.absent.insert(key);
                     } else {
                         self.chains.load(&key, versions);
@@ -260,6 +313,21 @@ mod tests {
         let mut store = open(directory.path(), &DiskOptions::default());
         assert!(job.run().found.is_err(), "its store was closed");
         assert_eq!(store.chain(b"k").len(), 1);
+    }
+
+    #[test]
+    fn long_keys_that_are_nowhere_do_not_pile_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut store, _) = asked(directory.path(), &DiskOptions::default());
+        for round in 0..10 {
+            let keys: Vec<Vec<u8>> = (0..MOST_KEYS as u8).map(|at| [&[round, at][..], &[0; 60_000]].concat()).collect();
+            assert!(!store.ready(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+            let job = store.begin_read().unwrap();
+            store.end_read(job.run());
+            assert!(keys.iter().all(|key| store.reads.is_absent(key)));
+        }
+        let bytes: usize = store.reads.absent.last.iter().chain(&store.reads.absent.before).map(|key| key.len()).sum();
+        assert!(bytes <= 2 * (MOST_ABSENT_BYTES + MOST_KEYS * 60_002), "{bytes} bytes");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rheostat_clock::Timestamp;
 use rheostat_core::wire::Wire;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,22 @@ pub(super) struct Found<'a> {
     pub(super) payload: &'a [u8],
     /// The position where it ends.
     pub(super) end: u64,
+}
+
+/// Why a replay stops.
+pub(super) enum Stopped {
+    /// The record cannot be one of this log, and why.
+    Record(String),
+    /// The engine's error.
+    Engine(io::Error),
+}
+
+/// The engine of the store in `directory` cannot be read, which says nothing of the log.
+pub(super) fn engine_error(directory: &Path, error: io::Error) -> OpenError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => OpenError::damaged(directory, 0, error.to_string()),
+        _ => OpenError::io("read from the engine of", directory)(error),
+    }
 }
 
 /// A file that may be a segment.
@@ -48,6 +64,8 @@ pub(super) struct Known {
     pub(super) checkpoint: u64,
     /// Everything below had been flushed, by the mark; `None` if there is no mark.
     pub(super) flushed: Option<u64>,
+    /// Own updates after this were never deleted: peers may still have to get them.
+    pub(super) released: Timestamp,
 }
 
 /// Opens the log in `directory`, and calls `replay` for each record in order. `replay` says why it cannot take a record; for an own update it returns the
@@ -58,9 +76,9 @@ pub(super) fn open_log(
     options: &DiskOptions,
     known: &Known,
     notes: &mut Vec<String>,
-    mut replay: impl FnMut(Found<'_>) -> Result<Option<Timestamp>, String>,
+    mut replay: impl FnMut(Found<'_>) -> Result<Option<Timestamp>, Stopped>,
 ) -> Result<Log, OpenError> {
-    let Known { store, checkpoint, .. } = *known;
+    let Known { store, checkpoint, released, .. } = *known;
     let flushed = known.flushed.unwrap_or(0).max(checkpoint);
     let mut candidates = find(directory, notes)?;
     let mut log = Log {
@@ -94,7 +112,9 @@ pub(super) fn open_log(
     let mut bytes = Vec::new();
     for (number, candidate) in candidates.into_iter().enumerate() {
         if candidate.base != end {
-            if candidate.base < end || candidate.base > checkpoint {
+            // What a peer has still to get is not deleted, nor anything behind it.
+            let is_needed = log.segments.back().is_some_and(|last| last.newest_own > released);
+            if candidate.base < end || candidate.base > checkpoint || is_needed {
                 return Err(OpenError::damaged(&candidate.path, 0, format!("the segment before it ends at {end}: a segment is missing")));
             }
             // Deleted after a checkpoint; the power failed before the directory was flushed, and some of the names came back.
@@ -249,7 +269,7 @@ fn read_segment(
     last: bool,
     flushed: u64,
     notes: &mut Vec<String>,
-    replay: &mut impl FnMut(Found<'_>) -> Result<Option<Timestamp>, String>,
+    replay: &mut impl FnMut(Found<'_>) -> Result<Option<Timestamp>, Stopped>,
 ) -> Result<u64, OpenError> {
     let base = candidate.base;
     let newest_own = log.segments.back().map_or(Timestamp::ZERO, |segment| segment.newest_own);
@@ -265,7 +285,10 @@ fn read_segment(
         let end = offset + RECORD_HEADER + payload.len();
         let position = base + offset as u64;
         let found = Found { kind: header.kind, payload, end: base + end as u64 };
-        let own = replay(found).map_err(|what| OpenError::damaged(&candidate.path, offset as u64, what))?;
+        let own = replay(found).map_err(|stopped| match stopped {
+            Stopped::Record(what) => OpenError::damaged(&candidate.path, offset as u64, what),
+            Stopped::Engine(error) => engine_error(log.directory.parent().unwrap_or(&log.directory), error),
+        })?;
         if let Some(written) = own {
             log.note_own(written, position);
         }

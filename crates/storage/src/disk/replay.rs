@@ -3,7 +3,7 @@
 use super::cold::Checkpoint;
 use super::format::{Kind, RECORD_HEADER};
 use super::making::{BATCH, Change, Forget, Maker};
-use super::recovery::Found;
+use super::recovery::{Found, Stopped};
 use crate::chains::Chains;
 use crate::engine::Engine;
 use crate::entries::Entries;
@@ -12,6 +12,7 @@ use rheostat_clock::Timestamp;
 use rheostat_core::store::{Position, Recovered, raise_newest};
 use rheostat_core::version::Update;
 use rheostat_core::wire::{Reader, Wire, WireError};
+use std::io;
 use std::thread::Scope;
 
 /// The update of a record; `None` if it is of no keys.
@@ -40,6 +41,10 @@ pub(super) struct Replay<'scope, 'env, M> {
     entries: Entries<Vec<u8>>,
     positions: Entries<u64>,
     passed_over: usize,
+}
+
+fn failed() -> io::Error {
+    io::Error::other("the replay has failed before")
 }
 
 /// What a replay has made.
@@ -84,9 +89,9 @@ impl<'scope, 'env, M: Wire + Clone + Send + 'static> Replay<'scope, 'env, M> {
         }
     }
 
-    /// Takes the next record; returns the timestamp of an own update. Errors: why it cannot be one of this log.
-    pub(super) fn take(&mut self, found: &Found<'_>) -> Result<Option<Timestamp>, String> {
-        let wrong = |error: WireError| format!("a record that is whole but cannot be read: {error}");
+    /// Takes the next record; returns the timestamp of an own update.
+    pub(super) fn take(&mut self, found: &Found<'_>) -> Result<Option<Timestamp>, Stopped> {
+        let wrong = |error: WireError| Stopped::Record(format!("a record that is whole but cannot be read: {error}"));
         let new = found.end > self.from;
         match found.kind {
             Kind::Remote | Kind::Own if new => {
@@ -95,7 +100,7 @@ impl<'scope, 'env, M: Wire + Clone + Send + 'static> Replay<'scope, 'env, M> {
                     return Ok(None);
                 };
                 for (key, version) in update.versions() {
-                    self.change(Change::Version(key.clone(), version))?;
+                    self.change(Change::Version(key.clone(), version)).map_err(Stopped::Engine)?;
                 }
                 self.recovered.replayed += 1;
                 raise_newest(&mut self.recovered.newest, update.id);
@@ -117,7 +122,7 @@ impl<'scope, 'env, M: Wire + Clone + Send + 'static> Replay<'scope, 'env, M> {
                 Ok(None)
             }
             Kind::Forget if new => {
-                self.change(Change::Forget(Forget::from_bytes(found.payload).map_err(wrong)?))?;
+                self.change(Change::Forget(Forget::from_bytes(found.payload).map_err(wrong)?)).map_err(Stopped::Engine)?;
                 Ok(None)
             }
             Kind::Entry => {
@@ -138,9 +143,9 @@ impl<'scope, 'env, M: Wire + Clone + Send + 'static> Replay<'scope, 'env, M> {
     }
 
     /// What it has made of the log, which begins at `begin`: entries of segments before, which had come back, are void. Errors: the engine's.
-    pub(super) fn finish(self, begin: u64) -> Result<Replayed<M>, String> {
+    pub(super) fn finish(self, begin: u64) -> io::Result<Replayed<M>> {
         let Replay { maker, waiting, own, own_floor, mut recovered, mut entries, mut positions, passed_over, .. } = self;
-        let chains = maker.ok_or("it has failed")?.finish(waiting)?;
+        let chains = maker.ok_or_else(failed)?.finish(waiting)?;
         if let Some(through) = positions.last_void(|position| *position < begin) {
             entries.compact(through);
             positions.compact(through);
@@ -150,20 +155,20 @@ impl<'scope, 'env, M: Wire + Clone + Send + 'static> Replay<'scope, 'env, M> {
     }
 
     /// The next own update was `written` then, which is after all others and `floor`.
-    fn own_update(&mut self, written: Timestamp, floor: Timestamp) -> Result<Timestamp, String> {
+    fn own_update(&mut self, written: Timestamp, floor: Timestamp) -> Result<Timestamp, Stopped> {
         if written <= self.newest_own.max(floor) {
-            return Err(format!("own update {written} is older than one before it"));
+            return Err(Stopped::Record(format!("own update {written} is older than one before it")));
         }
         self.newest_own = written;
         Ok(written)
     }
 
     /// The next change of the chains.
-    fn change(&mut self, change: Change<M>) -> Result<(), String> {
+    fn change(&mut self, change: Change<M>) -> io::Result<()> {
         self.waiting.push(change);
         if self.waiting.len() >= BATCH {
             let batch = std::mem::replace(&mut self.waiting, Vec::with_capacity(BATCH));
-            let maker = self.maker.take().ok_or("it has failed")?;
+            let maker = self.maker.take().ok_or_else(failed)?;
             self.maker = Some(maker.take(batch, self.scope)?);
         }
         Ok(())

@@ -476,6 +476,30 @@ fn entries_of_a_segment_that_came_back_are_void() {
     assert_eq!(segments(live.path()), left, "it is deleted again");
 }
 
+/// Segments go oldest first, and none goes that has what a peer has still to get: so what is missing behind such a one was lost.
+#[test]
+fn a_segment_that_is_missing_behind_what_peers_need_is_refused() {
+    let options = DiskOptions { segment_bytes: 300, checkpoint_bytes: u64::MAX, ..DiskOptions::default() };
+    let live = directory();
+    let (mut store, _) = open(live.path(), &options);
+    for at in 1..=30 {
+        write(&mut store, at);
+        flush(&mut store);
+    }
+    store.checkpoint().expect("checkpoints");
+    drop(store);
+    let paths = segments(live.path());
+    assert!(paths.len() >= 3, "{paths:?}");
+    let lost = fs::read(&paths[1]).expect("reads");
+    fs::remove_file(&paths[1]).expect("deletes");
+    let error = DiskStore::<Meta>::open(live.path(), options.clone()).err().expect("is refused");
+    assert!(error.to_string().contains("a segment is missing"), "{error}");
+    assert!(paths[0].exists(), "nothing was deleted");
+    fs::write(&paths[1], lost).expect("writes");
+    let (mut store, recovered) = open(live.path(), &options);
+    assert_eq!(check_prefix(&mut store, &recovered), 30);
+}
+
 /// Runs a store until the disk fails at its `failing`th operation; returns how many own updates were durable, and whether it failed.
 fn run_until_failure(directory: &Path, failing: u64) -> (u64, bool) {
     let count = Arc::new(AtomicU64::new(0));

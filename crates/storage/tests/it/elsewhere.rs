@@ -204,6 +204,21 @@ fn a_walk_over_all_slots_reads_each_key_once() {
     assert!(store.stats().cold_keys >= KEYS, "they do not stay in memory");
 }
 
+/// A key takes much longer there than its updates do in a replay: a stop does not wait for it.
+#[test]
+fn a_stop_makes_a_checkpoint_there_only_where_very_few_keys_have_changed() {
+    for (keys, is_made) in [(1, true), (KEYS, false)] {
+        let (directory, elsewhere) = (directory(), Arc::new(Elsewhere::default()));
+        let mut store = open(directory.path(), &elsewhere);
+        for at in 1..=5_000 {
+            append(&mut store, &put(id(at, 0), &[&format!("key {}", at % keys)]), true);
+        }
+        flush(&mut store);
+        store.rest().expect("rests");
+        assert_eq!(elsewhere.there.lock().unwrap().records.contains_key("checkpoint"), is_made, "{keys} keys");
+    }
+}
+
 /// Writes, deletes and collects some keys.
 fn work(store: &mut DiskStore<Meta>, random: &mut Random, at: &mut u64, newest: &mut Newest) {
     for _ in 0..random.between(1, 30) {
@@ -301,8 +316,10 @@ fn a_start_whose_engine_cannot_be_read_says_so_and_the_next_one_loses_nothing() 
     for changes in [100, 20_000] {
         let (directory, elsewhere, newest) = with_a_log(changes);
         elsewhere.unreadable.store(true, Ordering::Relaxed);
-        let error = try_to_open(directory.path(), &elsewhere).err().unwrap_or_else(|| panic!("{changes} changes: it starts")).to_string();
-        assert!(error.contains("it cannot be read"), "{changes} changes: {error}");
+        let error = try_to_open(directory.path(), &elsewhere).err().unwrap_or_else(|| panic!("{changes} changes: it starts"));
+        // Nobody is told to put files back.
+        assert!(matches!(error, OpenError::Io { .. }), "{changes} changes: {error}");
+        assert!(error.to_string().contains("it cannot be read"), "{changes} changes: {error}");
         elsewhere.unreadable.store(false, Ordering::Relaxed);
         check(&mut open(directory.path(), &elsewhere), &newest, changes as u64, "after a start that failed");
     }

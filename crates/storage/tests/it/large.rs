@@ -81,3 +81,24 @@ fn a_walk_takes_parts_that_fit_and_comes_to_its_end() {
     }
     assert_eq!((walked, ended), (KEYS, true), "each key once, and then that there are no more");
 }
+
+/// Who waits for many keys waits for all of them together, and each may be nowhere, as where much is written anew: it is known of all, whatever others ask for.
+#[test]
+fn that_keys_are_nowhere_is_known_of_all_that_are_asked_for_together() {
+    let disk = disk();
+    let mut store = large(&disk);
+    let nowhere: Vec<String> = (0..10_000).map(|at| format!("nowhere {at}")).collect();
+    let asked: Vec<&[u8]> = nowhere.iter().map(String::as_bytes).collect();
+    let mut rounds = 0;
+    while !store.ready(&asked) {
+        assert!(rounds < 1000, "it is never known of all of them");
+        for at in 0..50 {
+            store.ready(&[format!("another {rounds} {at}").as_bytes()]);
+        }
+        read(&mut store).expect("who waits has asked again");
+        rounds += 1;
+    }
+    assert!(store.ready(&asked));
+    append(&mut store, &put(id(1000, 0), &[&nowhere[0]]), true);
+    assert_eq!(store.chain(nowhere[0].as_bytes()).len(), 1);
+}
