@@ -277,7 +277,8 @@ func (s *Session) ProcessPipeline(ctx context.Context, cmds []redis.Cmder) error
 	if len(cmds) == 0 {
 		return nil
 	}
-	transaction := strings.EqualFold(cmds[0].Name(), "multi")
+	// One that was not begun and ended by go-redis is refused as any command about a connection is.
+	transaction := len(cmds) > 1 && strings.EqualFold(cmds[0].Name(), "multi") && strings.EqualFold(cmds[len(cmds)-1].Name(), "exec")
 	inner := cmds
 	if transaction {
 		inner = cmds[1 : len(cmds)-1]
@@ -505,10 +506,18 @@ func (s *Session) attempt(ctx context.Context, at int, cmds []redis.Cmder, write
 			}
 			return wrong
 		}
+		// begin sends what makes the connection the session's, and what goes along. One that has to show its password again, as after a change of users, does so.
+		begin := func(cmds []redis.Cmder) error {
+			err := talk(ctx, conn, cmds)
+			if failure := before[0].Err(); err == nil && isReply(failure) && strings.HasPrefix(failure.Error(), "NOAUTH ") && logIn(ctx, conn, region.rdb.Options()) {
+				err = talk(ctx, conn, cmds)
+			}
+			return err
+		}
 		told := []redis.Cmder{redis.NewCmd(ctx, "RHEO", "QUALITY"), redis.NewCmd(ctx, "RHEO", "SESSION", "GET")}
 		tail := append(told[:2:2], after...)
 		if writes {
-			if made.err = talk(ctx, conn, before); made.err != nil {
+			if made.err = begin(before); made.err != nil {
 				return made
 			}
 			if wrong := ready(); wrong != nil {
@@ -542,7 +551,7 @@ func (s *Session) attempt(ctx context.Context, at int, cmds []redis.Cmder, write
 			}
 		} else {
 			all := append(before[:len(before):len(before)], cmds...)
-			if made.err = talk(ctx, conn, append(all, tail...)); made.err == nil {
+			if made.err = begin(append(all, tail...)); made.err == nil {
 				made.err = ready()
 			}
 		}
@@ -579,6 +588,29 @@ func (s *Session) attempt(ctx context.Context, at int, cmds []redis.Cmder, write
 	case <-ctx.Done():
 		return writes, Quality{}, ctx.Err()
 	}
+}
+
+// logIn shows the password that is known now. A provider that streams them has go-redis do that by itself.
+func logIn(ctx context.Context, conn *redis.Conn, options *redis.Options) bool {
+	username, password := options.Username, options.Password
+	switch {
+	case options.StreamingCredentialsProvider != nil:
+		return false
+	case options.CredentialsProviderContext != nil:
+		var err error
+		if username, password, err = options.CredentialsProviderContext(ctx); err != nil {
+			return false
+		}
+	case options.CredentialsProvider != nil:
+		username, password = options.CredentialsProvider()
+	}
+	switch {
+	case password == "":
+		return false
+	case username == "":
+		return conn.Auth(ctx, password).Err() == nil
+	}
+	return conn.AuthACL(ctx, username, password).Err() == nil
 }
 
 // around is what makes a connection the session's, and what makes it nobody's.

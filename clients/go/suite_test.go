@@ -230,6 +230,18 @@ func Test_pipeline_is_part_of_the_session(t *testing.T) {
 		return nil
 	})
 	holds(t, err == nil && got.Val() == "2" && session.Token() != before, err)
+	// What begins as one, and is none, is refused.
+	for _, more := range []int{0, 1} {
+		_, err = rdb.Pipelined(mine, func(pipe redis.Pipeliner) error {
+			pipe.Do(mine, "MULTI")
+			for range more {
+				pipe.Set(mine, k, "3", 0)
+			}
+			return nil
+		})
+		is(t, err, ErrRefused)
+	}
+	holds(t, string(must(session.Get(mine, k)).Value) == "2")
 }
 
 func Test_foreign_token_is_refused(t *testing.T) {
@@ -665,6 +677,18 @@ func Test_wrong_password_is_a_clear_error(t *testing.T) {
 	is(t, err, ErrUnauthenticated)
 	// A right one ends the count of wrong ones.
 	must(connectTo(t, "us-east").Session(keyspace).Get(ctx, "k"))
+	// A connection that has to show it again, as after a change of users, does so.
+	options = at("us-east")
+	options.PoolSize = 1
+	client := connect(t, Options{}, options)
+	forget := func() {
+		conn := client.regions[0].rdb.Conn()
+		holds(t, conn.Process(ctx, redis.NewCmd(ctx, "RESET")) == nil && conn.Close() == nil)
+	}
+	forget()
+	must(client.Session(keyspace).Put(ctx, key("again"), "x", 0))
+	forget()
+	must(client.Session(keyspace).Get(ctx, "k"))
 }
 
 func Test_pool_without_a_connection_is_busy(t *testing.T) {
@@ -871,6 +895,30 @@ func Test_closing_ends_the_wait(t *testing.T) {
 	is(t, err, ErrClosed)
 	holds(t, violations.Close() == nil)
 	eventually(t, "one connection less", func() bool { return !connections()[own[0]] })
+	// Who begins to listen is given up by the context, and leaves no connection.
+	for _, greets := range []bool{false, true} {
+		silent := newSilentRedis(t, greets)
+		options := atPort(silent.port)
+		options.ReadTimeout = time.Hour
+		client := connect(t, Options{SilenceAfter: time.Hour}, options)
+		begins, giveUp := context.WithCancel(ctx)
+		defer giveUp()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := Listen(begins, client, name)
+			ended <- err
+		}()
+		eventually(t, "the question", func() bool { return silent.asked.Load() > 0 })
+		giveUp()
+		select {
+		case err := <-ended:
+			is(t, err, context.Canceled)
+			is(t, err, ErrUnreachable)
+		case <-time.After(patience):
+			t.Fatal("it goes on")
+		}
+		eventually(t, "no connection", func() bool { return silent.there.Load() == 0 })
+	}
 }
 
 func Test_listening_is_refused_with_a_typed_error(t *testing.T) {

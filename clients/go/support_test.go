@@ -315,6 +315,48 @@ func newFakeRedis(t *testing.T, resp3 bool, alarms int, greets map[string]bool, 
 	return p
 }
 
+// silentRedis takes connections, and answers nothing. One that greets answers all but RHEO.
+type silentRedis struct {
+	port int
+	// What it has not answered, and how many connections there are.
+	asked, there atomic.Int64
+}
+
+func newSilentRedis(t *testing.T, greets bool) *silentRedis {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { _ = listener.Close() })
+	s := &silentRedis{port: listener.Addr().(*net.TCPAddr).Port}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.there.Add(1)
+			go func() {
+				defer s.there.Add(-1)
+				defer func() { _ = client.Close() }()
+				reader := bufio.NewReader(client)
+				for {
+					args, err := readCommand(reader)
+					if err != nil {
+						return
+					}
+					switch name := strings.ToUpper(args[0]); {
+					case !greets || name == "RHEO":
+						s.asked.Add(1)
+					case name == "HELLO":
+						_, _ = io.WriteString(client, "%1\r\n$5\r\nproto\r\n:3\r\n")
+					default:
+						_, _ = io.WriteString(client, "+OK\r\n")
+					}
+				}
+			}()
+		}
+	}()
+	return s
+}
+
 func readCommand(reader *bufio.Reader) ([]string, error) {
 	number := func() (int, error) {
 		line, err := reader.ReadString('\n')

@@ -98,10 +98,11 @@ type Violations struct {
 	ended   error
 }
 
-// Listen subscribes to violations of the predicate monitor, or of all if that is empty, from now on. The context bounds the beginning; [Violations.Close] ends the subscription.
+// Listen subscribes to violations of the predicate monitor, or of all if that is empty, from now on. The context bounds the beginning only: when it ends before that, so does the wait
+// for a server. [Violations.Close] ends the subscription.
 //
 // Errors: [ErrUnauthenticated] if the user may not (it takes the role operate), [ErrNotRheostat] or [ErrRefused] if the server knows no monitors or no RESP3, [ErrBusy] if too many
-// listen, [ErrUnreachable] or [ErrTimeout] if no region can be reached.
+// listen, [ErrUnreachable] or [ErrTimeout] if no region can be reached, or the context has ended, whose error it is too then.
 func Listen(ctx context.Context, client *Client, monitor string) (*Violations, error) {
 	v := &Violations{client: client, monitor: monitor, ready: make(chan struct{}, 1)}
 	region, made, err := v.subscribe(ctx)
@@ -279,7 +280,7 @@ func (v *Violations) subscribe(ctx context.Context) (*region, *wire, error) {
 			return region, made, nil
 		}
 		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+			return nil, nil, givenUp(ctx, false)
 		}
 		passed[index] = true
 		switch {
@@ -411,13 +412,18 @@ func moment(text string) (Moment, error) {
 // only, and takes one for a reply when its buffer ends within the push's name.
 func open(ctx context.Context, region *region, monitor string, silenceAfter time.Duration) (*wire, error) {
 	own := *region.rdb.Options()
-	own.Protocol, own.PoolSize, own.MinIdleConns, own.DialerRetries = 3, 1, 0, 1
+	own.Protocol, own.PoolSize, own.MinIdleConns, own.DialerRetries, own.MaxRetries = 3, 1, 0, 1, -1
 	made := &wire{}
+	// A read looks at no context: until the connection listens, it is closed when the context ends.
+	bounded, end := context.WithCancel(ctx)
+	defer end()
+	stays := func() bool { return false }
 	dial := own.Dialer
-	own.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-		connection, err := dial(ctx, network, address)
+	own.Dialer = func(dialing context.Context, network, address string) (net.Conn, error) {
+		connection, err := dial(dialing, network, address)
 		if err == nil {
 			made.connection = connection
+			stays = context.AfterFunc(bounded, func() { _ = connection.Close() })
 		}
 		return connection, err
 	}
@@ -443,6 +449,9 @@ func open(ctx context.Context, region *region, monitor string, silenceAfter time
 	}
 	if refusal, ok := reply.(refusal); ok {
 		err = refusal
+	}
+	if err == nil && !stays() {
+		err = ctx.Err()
 	}
 	if err != nil {
 		made.close()

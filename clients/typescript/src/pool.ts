@@ -24,7 +24,7 @@ export interface Command {
 }
 
 /** A timer of Node's that is set to more ends at once. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+export const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** How many milliseconds a command asks the server to wait before it answers. */
 function waitOf({ args }: Command): number {
@@ -38,6 +38,11 @@ export class NoConnection extends Error {}
 export function refusalOf(reply: ErrorReply): errors.RheostatError | NoConnection {
   const error = errors.ofReply(reply);
   return error instanceof errors.Unreachable && error.nothingSent ? new NoConnection(error.message, { cause: reply }) : error;
+}
+
+/** Whether a connection has to show its password again, as after a change of users. The next one shows what is known then. */
+export function isForgotten(error: unknown): boolean {
+  return error instanceof errors.Unauthenticated && error.cause instanceof Error && error.cause.message.startsWith("NOAUTH");
 }
 
 /** The connection was lost, or nothing came in time. */
@@ -75,6 +80,10 @@ export class Pool {
   readonly #idle: NodeRedis[] = [];
   readonly #waiting: (() => void)[] = [];
   #count = 0;
+  /** Of these, how many are being made. */
+  #making = 0;
+  /** How often a connection was made, or came free. */
+  #had = 0;
   #closed = false;
 
   constructor(given: NodeRedis, most: number, replyTimeoutMs: number) {
@@ -95,7 +104,13 @@ export class Pool {
     return this.#count;
   }
 
-  async take(deadline: number, signal: AbortSignal | undefined): Promise<NodeRedis> {
+  /**
+   * A connection. Where connections are being made, and nobody has got one for `patienceMs`, the node hangs: it is as if no connection to it could be made. Those that are being
+   * made would hold all places for as long as a reply may take.
+   */
+  async take(deadline: number, signal: AbortSignal | undefined, patienceMs = Infinity): Promise<NodeRedis> {
+    const patient = performance.now() + patienceMs;
+    const had = this.#had;
     for (;;) {
       signal?.throwIfAborted();
       if (this.#closed) throw new errors.Refused("the client is closed");
@@ -113,12 +128,16 @@ export class Pool {
           throw error;
         });
       }
-      await this.#turn(deadline, signal);
+      const now = performance.now();
+      if (now >= patient && this.#making > 0 && this.#had === had) throw new NoConnection(`no connection was made, and none came free, within ${patienceMs} ms`);
+      if (now >= deadline) throw new errors.Busy(`the pool has no connection left: ${this.#most} are in use`);
+      await this.#turn(now < patient ? Math.min(patient, deadline) : deadline, signal);
     }
   }
 
   async #make(): Promise<NodeRedis> {
     this.#count += 1;
+    this.#making += 1;
     const socket = { ...this.given.options?.socket, reconnectStrategy: false };
     // What waits must never be sent on another connection than the session's.
     const made = this.given.duplicate({ socket, disableOfflineQueue: true });
@@ -131,18 +150,20 @@ export class Pool {
         made.on("connect", () => (timer = setTimeout(() => reject(new Error(`no reply within ${within} ms`)), within)));
       });
       await Promise.race([made.connect(), silent]);
+      this.#had += 1;
       return made;
     } catch (error) {
       this.drop(made);
       if (error instanceof ErrorReply) throw refusalOf(error);
       throw new NoConnection(String(error));
     } finally {
+      this.#making -= 1;
       clearTimeout(timer);
     }
   }
 
-  /** Waits until a connection may be free. */
-  #turn(deadline: number, signal: AbortSignal | undefined): Promise<void> {
+  /** Waits until a connection may be free, or that time has come. */
+  #turn(until: number, signal: AbortSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
       const end = (then: () => void) => () => {
         clearTimeout(timer);
@@ -153,10 +174,7 @@ export class Pool {
       };
       const free = end(resolve);
       const abort = end(() => reject(signal?.reason as Error));
-      const timer = setTimeout(
-        end(() => reject(new errors.Busy(`the pool has no connection left: ${this.#most} are in use`))),
-        Math.max(1, deadline - performance.now()),
-      );
+      const timer = setTimeout(free, Math.min(LONGEST_TIMER_MS, Math.max(1, until - performance.now())));
       signal?.addEventListener("abort", abort);
       this.#waiting.push(free);
     });
@@ -164,6 +182,7 @@ export class Pool {
 
   give(connection: NodeRedis): void {
     if (connection.isReady && !this.#closed) {
+      this.#had += 1;
       this.#idle.push(connection);
       this.#waiting[0]?.();
     } else {
@@ -210,9 +229,14 @@ export class Pool {
     }
   }
 
+  /** Closes those that nobody uses. */
+  clear(): void {
+    for (const connection of this.#idle.splice(0)) this.drop(connection);
+  }
+
   close(): void {
     this.#closed = true;
-    for (const connection of this.#idle.splice(0)) this.drop(connection);
+    this.clear();
     for (const waiting of [...this.#waiting]) waiting();
   }
 }

@@ -7,7 +7,7 @@ import { type Client, withCurrent } from "./client.js";
 import { Counter } from "./counter.js";
 import * as errors from "./errors.js";
 import { lend } from "./lend.js";
-import { type Command, Lost, NoConnection, type NodeRedis, orAborted, refusalOf, type Word } from "./pool.js";
+import { type Command, isForgotten, Lost, NoConnection, type NodeRedis, orAborted, refusalOf, type Word } from "./pool.js";
 import { type Bytes, type Condition, type Dial, type Many, type PutOptions, type Quality, type Read, type Scope, type Siblings, Version } from "./types.js";
 import { SESSION_HEADER } from "./web.js";
 
@@ -378,7 +378,10 @@ export class Session<C extends NodeRedis = NodeRedis> {
       let sent = false;
       let error: Error;
       try {
-        const result = await this.#attempt(at, commands, writes, deadline, () => (sent = true));
+        // Half of the time is left for another region, if it can go there.
+        const elsewhere = doneAt === undefined && client.choose(new Set([...passed, at])) !== undefined;
+        const patienceMs = elsewhere ? client.options.deadlineMs / 2 : Infinity;
+        const result = await this.#attempt(at, commands, writes, deadline, patienceMs, () => (sent = true));
         const [reply] = result[0];
         if (commands.length !== 1 || !(reply instanceof ErrorReply)) return result;
         error = errors.ofReply(reply);
@@ -411,6 +414,11 @@ export class Session<C extends NodeRedis = NodeRedis> {
           } else if (!may) {
             client.avoid(at);
           }
+        } else if (!sent && isForgotten(thrown) && !renewed.has(at)) {
+          // Others of the pool would have to show it, too.
+          renewed.add(at);
+          region.pool.clear();
+          continue;
         } else {
           if (sent && doneAt === undefined && this.#signal?.aborted) doneAt = at;
           throw failed(thrown as Error);
@@ -429,12 +437,19 @@ export class Session<C extends NodeRedis = NodeRedis> {
     }
   }
 
-  async #attempt(at: number, commands: readonly Command[], writes: boolean, deadline: number, sending: () => void): Promise<[unknown[], Quality]> {
+  async #attempt(
+    at: number,
+    commands: readonly Command[],
+    writes: boolean,
+    deadline: number,
+    patienceMs: number,
+    sending: () => void,
+  ): Promise<[unknown[], Quality]> {
     const region = this.#client.regions[at];
     if (!region) throw new errors.Refused("no region to connect to");
     const { pool } = region;
     const signal = this.#signal;
-    const connection = await pool.take(deadline, signal);
+    const connection = await pool.take(deadline, signal, patienceMs);
     let clean = false;
     try {
       const [asked, usual] = aroundDial(this.#dial);
@@ -451,8 +466,10 @@ export class Session<C extends NodeRedis = NodeRedis> {
       if (writes) {
         const wrong = refusal(await pool.talk(connection, before, signal));
         if (wrong) {
-          await pool.talk(connection, after, signal);
-          clean = true;
+          if (!isForgotten(wrong)) {
+            await pool.talk(connection, after, signal);
+            clean = true;
+          }
           throw wrong;
         }
         sending();
@@ -460,7 +477,7 @@ export class Session<C extends NodeRedis = NodeRedis> {
       } else {
         replies = await pool.talk(connection, [...before, ...tail], signal, boundMs);
         const wrong = refusal(replies.splice(0, before.length));
-        clean = wrong !== undefined;
+        clean = wrong !== undefined && !isForgotten(wrong);
         if (wrong) throw wrong;
       }
       const [quality, token, ...ended] = replies.splice(commands.length);

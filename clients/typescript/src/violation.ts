@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ErrorReply } from "@redis/client";
 import type { Client, Region } from "./client.js";
 import * as errors from "./errors.js";
-import { Lost, NoConnection, refusalOf } from "./pool.js";
+import { LONGEST_TIMER_MS, Lost, NoConnection, refusalOf } from "./pool.js";
 import { mapOf, numberOf, textOf } from "./session.js";
 import { Version } from "./types.js";
 import { Wire } from "./wire.js";
@@ -179,7 +179,7 @@ export class Violations implements AsyncIterable<Said> {
       const left = until === undefined ? undefined : until - performance.now();
       if (this.#closing.signal.aborted || (left !== undefined && left <= 0)) return undefined;
       await new Promise<void>((resolve) => {
-        const timer = left === undefined ? undefined : setTimeout(() => wake(), left);
+        const timer = left === undefined ? undefined : setTimeout(() => wake(), Math.min(LONGEST_TIMER_MS, left));
         const wake = (): void => {
           clearTimeout(timer);
           const place = this.#waiting.indexOf(wake);

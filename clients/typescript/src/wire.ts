@@ -5,7 +5,7 @@ import tls from "node:tls";
 import { RESP_TYPES } from "@redis/client";
 import encoder from "@redis/client/dist/lib/RESP/encoder.js";
 import { Decoder } from "@redis/client/dist/lib/RESP/decoder.js";
-import { Lost, NoConnection, type NodeRedis } from "./pool.js";
+import { LONGEST_TIMER_MS, Lost, NoConnection, type NodeRedis } from "./pool.js";
 
 const BUFFERS = { [RESP_TYPES.BLOB_STRING]: Buffer };
 
@@ -95,7 +95,8 @@ export class Wire {
         if (signal.aborted) stop();
       });
       const wire = new Wire(socket, silenceAfterMs, pushed);
-      const late = setTimeout(() => wire.#end(new Lost(`no reply within ${replyTimeoutMs} ms`, true)), replyTimeoutMs);
+      const within = Math.min(LONGEST_TIMER_MS, replyTimeoutMs);
+      const late = setTimeout(() => wire.#end(new Lost(`no reply within ${within} ms`, true)), within);
       try {
         const { username, password } = await credentialsOf(options);
         await wire.#ask("HELLO", "3", ...(password ? ["AUTH", username ?? "default", password] : []));
@@ -124,7 +125,7 @@ export class Wire {
 
   /** From now on it is asked whether somebody is there when nothing is heard for half of the time. */
   #watch(): void {
-    const half = this.#silenceAfterMs / 2;
+    const half = Math.min(LONGEST_TIMER_MS, this.#silenceAfterMs / 2);
     const look = (): void => {
       if (!this.#asked) {
         this.#asked = true;

@@ -481,6 +481,12 @@ test("hung_node_is_passed_over", async () => {
   // So is one that hangs when the connection to it is made.
   const late = connect([west.port, "eu"], { replyTimeoutMs: 2000 }).session(KEYSPACE);
   assert.equal((await late.put(k, "from eu too")).origin, "eu");
+  // Connections that are being made to it do not hold up those who find no place.
+  const client = connect([west.port, "eu"], { poolSize: 2, deadlineMs: 2000, replyTimeoutMs: 8000 });
+  const hanging = [1, 2].map(() => client.session(KEYSPACE).put(k, "from eu at last"));
+  await eventually("two connections", async () => client.regions[0]!.pool.size === 2);
+  assert.equal((await client.session(KEYSPACE).put(k, "from eu first")).origin, "eu");
+  assert.deepEqual((await Promise.all(hanging)).map(({ origin }) => origin), ["eu", "eu"]);
 });
 
 test("opening_node_is_passed_over", async () => {
@@ -538,6 +544,17 @@ test("wrong_password_is_a_clear_error", async () => {
   await assert.rejects(connect("us-east", {}, { password: "guess" }).session(KEYSPACE).get("k"), rheostat.Unauthenticated);
   // A right one ends the count of wrong ones.
   await connect("us-east").session(KEYSPACE).get("k");
+  // Connections that have to show it again, as after a change of users, are made anew.
+  for (const operation of [(session: rheostat.Session<any>) => session.put(key("again"), "x"), (session: rheostat.Session<any>) => session.get("k")]) {
+    const client = connect("us-east", { poolSize: 2 });
+    const { pool } = client.regions[0]!;
+    const both = await Promise.all([1, 2].map(() => pool.take(performance.now() + 20_000, undefined)));
+    for (const connection of both) {
+      await connection.sendCommand(["RESET"]);
+      pool.give(connection);
+    }
+    await operation(client.session(KEYSPACE));
+  }
 });
 
 test("pool_without_a_connection_is_busy", async () => {
@@ -547,6 +564,13 @@ test("pool_without_a_connection_is_busy", async () => {
   await assert.rejects(session.put("k", "x"), rheostat.Busy);
   pool.give(busy);
   await session.put(key("busy"), "x");
+  // Times that no timer takes are no short ones.
+  const patient = connect("us-east", { poolSize: 1, deadlineMs: Infinity });
+  const held = await patient.regions[0]!.pool.take(performance.now() + 10_000, undefined);
+  const written = patient.session(KEYSPACE).put(key("busy"), "x");
+  await Promise.race([written, sleep(100)]);
+  patient.regions[0]!.pool.give(held);
+  await written;
 });
 
 test("server_without_rheo_is_a_clear_error", async () => {
@@ -722,7 +746,8 @@ test("refusal_later_ends_the_subscription", async (t) => {
 
 test("slow_listener_is_told_what_was_left_out", async (t) => {
   const plain = await plainRedis(true, 3000);
-  const violations = await rheostat.Violations.listen(connect(plain.port), "m");
+  // Times that no timer takes are no short ones.
+  const violations = await rheostat.Violations.listen(connect(plain.port, { silenceAfterMs: Infinity, replyTimeoutMs: Infinity }), "m");
   t.after(() => violations.close());
   await eventually("all are sent", async () => plain.told);
   // They are in the socket now, and read as soon as this thread does nothing else.

@@ -1,7 +1,8 @@
 //! Reading a cluster's state as of one time while everybody writes, and writing it to another cluster; what that promises stands in `docs/backup.md`.
 
 use crate::session::is_unanswered;
-use crate::{Client, Error, v1};
+use crate::v1::store_client::StoreClient;
+use crate::{Client, Error, LONGEST, v1};
 use rheostat_clock::Timestamp;
 use rheostat_core::export::{ExportAnswer, ExportCall, Exported, Kind};
 use rheostat_proto::export::{answer_in, call_out, key_state_out};
@@ -201,15 +202,17 @@ impl Backup {
     }
 }
 
-/// Those of `clients` that answer and speak of as many partitions as the first one of them that does, and how many those are. What a client was told when it connected may be from before a split; and
+/// Those of `clients` that answer, are of the cluster that they were of, and speak of as many partitions as the first one of them that does, and how many those are. What a client was told when it connected may be from before a split; and
 /// while one goes from data center to data center, a partition is not the same everywhere.
 async fn alike(clients: Vec<Client>) -> Result<(Vec<Client>, u32), Error> {
     let mut asking = JoinSet::new();
     for (place, client) in clients.iter().cloned().enumerate() {
         asking.spawn(async move {
             let answer = async {
-                let topology = client.store(0)?.topology(client.request(v1::TopologyRequest {})).await?;
-                Ok::<u32, Error>(topology.into_inner().partitions)
+                // Over the connection by which it is asked for what it has.
+                let mut store = StoreClient::new(client.shared.home.clone());
+                let topology = store.topology(client.request(v1::TopologyRequest {})).await?;
+                Ok::<u32, Error>(same_cluster(&client, topology.into_inner())?.partitions)
             };
             (place, answer.await)
         });
@@ -378,7 +381,7 @@ impl Walk {
 
     /// A page from where `node` says, or from another that has the same.
     async fn page(&self, (slot, from): (u16, u32), node: &mut usize, mut current: bool) -> Result<(Vec<Exported>, Option<(u16, u32)>), Error> {
-        let until = Instant::now() + self.source.patience;
+        let until = Instant::now() + self.source.patience.min(LONGEST);
         let call = ExportCall::Page { at: self.at, since: self.since, slot, from };
         let (mut refused, mut busy) = (BTreeSet::new(), 0);
         loop {
@@ -416,7 +419,10 @@ pub async fn topology(client: &Client) -> Result<v1::TopologyResponse, Error> {
     let mut last = Error::Unreachable("no node to ask".into());
     for node in client.any() {
         match client.store(node)?.topology(client.request(v1::TopologyRequest {})).await {
-            Ok(answer) => return Ok(answer.into_inner()),
+            Ok(answer) => match same_cluster(client, answer.into_inner()) {
+                Ok(topology) => return Ok(topology),
+                Err(error) => last = error,
+            },
             Err(status) => {
                 if is_unanswered(&status) {
                     client.avoid(node);
@@ -426,6 +432,15 @@ pub async fn topology(client: &Client) -> Result<v1::TopologyResponse, Error> {
         }
     }
     Err(last)
+}
+
+/// What a node says that is of the cluster that `client` is of. Errors: its address is another one's by now.
+fn same_cluster(client: &Client, topology: v1::TopologyResponse) -> Result<v1::TopologyResponse, Error> {
+    let before = &client.topology().cluster;
+    match topology.cluster == *before {
+        true => Ok(topology),
+        false => Err(Error::Refused(format!("where a node of cluster {before} was there is one of cluster {} now", topology.cluster))),
+    }
 }
 
 /// What came of a write of keys of a backup.
@@ -443,7 +458,7 @@ pub struct Imported {
 /// # Errors
 /// What does not pass.
 pub async fn import(clients: &[Client], keyspace: &str, keys: Vec<Exported>, patience: Duration) -> Result<Imported, Error> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + patience.min(LONGEST);
     let first = clients.first().ok_or_else(|| Error::Refused("no node to ask".into()))?;
     let mut others = clients.iter().cycle().skip(1);
     // The versions' names are of another cluster, and are not looked at.

@@ -156,6 +156,8 @@ impl<S: ConditionalStore> ConditionalCounter<S> {
 
     async fn run<C: Call<S::Version>>(&mut self, mut call: C) -> Result<C::Answer, CounterError<S::Error>> {
         let mut failure = None;
+        // The write of which no answer came last: where, of which key, and at what version.
+        let mut doubt: Option<(DcId, Value, Option<S::Version>)> = None;
         let mut want = call.begin();
         loop {
             want = match want {
@@ -180,13 +182,19 @@ impl<S: ConditionalStore> ConditionalCounter<S> {
                     })
                 }
                 Want::Write { at, key, value, expected } => {
+                    let this = Some((at, key.clone(), expected.clone()));
                     let written = self.stores[at.index()].put_if(&key, Bytes::copy_from_slice(&value), expected).await;
                     call.written(match written {
                         Outcome::Made => Written::Yes,
+                        // A store that has too much to do says nothing of the one before; a key that has moved on is read next.
+                        Outcome::NotMade if doubt == this => Written::Unknown,
                         Outcome::NotMade => Written::Conflict,
-                        Outcome::Unknown => Written::Unknown,
+                        Outcome::Unknown => {
+                            doubt = this;
+                            Written::Unknown
+                        }
                         Outcome::Failed(why) if at == self.place.circle.here || self.place.circle.members.first() == Some(&at) => {
-                            return Err(CounterError::Store(why));
+                            return Err(if doubt == this { CounterError::Counter(Failure::Uncertain) } else { CounterError::Store(why) });
                         }
                         Outcome::Failed(_) => Written::Conflict,
                     })
@@ -253,6 +261,27 @@ mod tests {
         }
     }
 
+    /// One that has not answered the first write, nor made it so far. Those that follow go as is said.
+    struct Overloaded {
+        inner: Shared,
+        writes: u32,
+        then: Outcome<String>,
+    }
+
+    impl ConditionalStore for Overloaded {
+        type Version = u64;
+        type Error = String;
+
+        async fn get(&mut self, key: &[u8]) -> Result<(Option<Bytes>, Option<u64>), String> {
+            self.inner.get(key).await
+        }
+
+        async fn put_if(&mut self, _: &[u8], _: Bytes, _: Option<u64>) -> Outcome<String> {
+            self.writes += 1;
+            if self.writes == 1 { Outcome::Unknown } else { self.then.clone() }
+        }
+    }
+
     fn stock(initial: i64) -> NewCounter {
         NewCounter { lower: Some(0), initial, ..NewCounter::default() }
     }
@@ -298,6 +327,19 @@ mod tests {
             assert!(stores.iter().all(|store| store.keys.lock().unwrap().len() == 1));
             let view = here.look().await.unwrap();
             assert_eq!((view.value, view.rights[0].down, view.rights[1].down), (0, Some(0), Some(0)));
+        });
+    }
+
+    #[test]
+    fn a_write_without_an_answer_is_in_doubt_as_long_as_its_key_has_not_moved_on() {
+        runtime().block_on(async {
+            let inner = Shared::new(0, 0);
+            ConditionalCounter::new("stock", vec![inner.clone()], 0).unwrap().create(&stock(4)).await.unwrap();
+            for then in [Outcome::NotMade, Outcome::Failed("no more".to_owned())] {
+                let mut counter = ConditionalCounter::new("stock", vec![Overloaded { inner: inner.clone(), writes: 0, then }], 0).unwrap();
+                counter.set_patience(Patience { tries: 3, pause_us: 1, longest_pause_us: 1 });
+                assert_eq!(counter.add(-1, Scope::Local).await, Err(CounterError::Counter(Failure::Uncertain)));
+            }
         });
     }
 

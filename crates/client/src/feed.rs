@@ -60,7 +60,7 @@ pub struct Conflict {
     pub loser: Change,
 }
 
-/// A feed, followed at one node of the client's data center. When that cannot be reached another one is asked, from the last position.
+/// A feed, followed at one node of the client's data center. When that cannot be reached, or is another cluster's by then, another one is asked, from the last position.
 pub struct Feed {
     client: Client,
     request: v1::FeedRequest,
@@ -134,13 +134,18 @@ impl Feed {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
-                let mut request = self.client.request(self.request.clone());
-                // The deadline of a call does not end a feed.
-                request.metadata_mut().remove("grpc-timeout");
                 let nodes = self.client.nodes("", &[], self.asked);
                 // A value that could be written can be read, with what was written beside it.
                 let mut store = self.client.store(nodes[0])?.max_decoding_message_size(usize::MAX);
                 self.asked += 1;
+                // By now it may be another cluster's address.
+                let topology = store.topology(self.client.request(v1::TopologyRequest {})).await?.into_inner();
+                if topology.cluster != self.client.topology().cluster {
+                    return Err(Error::Unreachable(format!("there is a node of cluster {} now", topology.cluster)));
+                }
+                let mut request = self.client.request(self.request.clone());
+                // The deadline of a call does not end a feed.
+                request.metadata_mut().remove("grpc-timeout");
                 self.stream.insert(store.feed(request).await?.into_inner())
             }
         };

@@ -78,6 +78,9 @@ const LOADING: &str = "LOADING ";
 /// Between two questions to it whether it serves.
 const OPENING_PAUSE: Duration = Duration::from_millis(50);
 
+/// No operation may take longer: clocks cannot tell when the longest time that a `Duration` has is over, and gRPC cannot say it.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// How long a node that is asked whether it is there has to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -110,6 +113,7 @@ impl Client {
     /// # Errors
     /// None answers, or an address, the password or the certificate is malformed. The error names every address that was tried.
     pub async fn connect_with(options: Options) -> Result<Client, Error> {
+        let options = Options { deadline: options.deadline.min(LONGEST), ..options };
         let password = match &options.password {
             None => None,
             Some(password) => {

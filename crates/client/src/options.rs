@@ -16,7 +16,7 @@ pub struct Options {
     pub password: Option<String>,
     /// Speak TLS.
     pub tls: Option<Tls>,
-    /// How long an operation may take, retries included.
+    /// How long an operation may take, retries included; what is more than a year is a year.
     pub deadline: Duration,
     /// How long to wait for a connection.
     pub connect_timeout: Duration,

@@ -594,7 +594,8 @@ impl<B: Backend> Ground<B> {
         let close = task.is_sequential() && task.changes && task.alarm().is_some();
         let (seen, changed) = (std::mem::take(&mut task.seen), task.changes);
         if done.is_ok() && !close && changed {
-            let until = self.session.now() + self.options.remember.unwrap_or(self.options.settle * 2);
+            let remember = self.options.remember.unwrap_or(self.options.settle.saturating_mul(2));
+            let until = self.session.now().saturating_add(remember);
             let from = locked(&self.alarms.0.heard).next;
             self.done.push_back(Finished { from, until, seen, was_sequential: self.is_sequential });
             if self.done.len() > MOST_DONE {
@@ -692,7 +693,7 @@ impl<B: Backend> Task<'_, B> {
     /// When what has been locked so far will have settled ([`Task::now`]), for who does other tasks meanwhile: those go to [`Task::beside`], and then comes [`Task::settle_until`]. `None` where
     /// [`Task::settle`] would not wait.
     pub fn settles_until(&self) -> Option<Duration> {
-        (!self.ground.is_sequential && !self.locks.is_empty()).then(|| self.now() + self.ground.options.settle)
+        (!self.ground.is_sequential && !self.locks.is_empty()).then(|| self.now().saturating_add(self.ground.options.settle))
     }
 
     /// Waits until then for an alarm about what has been locked.

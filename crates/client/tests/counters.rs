@@ -223,6 +223,17 @@ async fn an_update_is_sent_again_under_the_same_name_and_the_next_has_another() 
 }
 
 #[tokio::test]
+async fn a_deadline_may_be_later_than_clocks_can_tell() {
+    let node = Failing::default();
+    let client = node.client(Options { deadline: Duration::MAX, connect_timeout: Duration::MAX, ..Options::default() }).await;
+    let mut session = client.session("0");
+    session.put("k", "1").await.unwrap();
+    *node.failures.lock().unwrap() = vec![Failure::Busy];
+    assert_eq!(session.counter("k").add(5).await, Ok(5));
+    assert_eq!(session.counter("k").look().await.unwrap().value, 7);
+}
+
+#[tokio::test]
 async fn what_is_refused_is_not_sent_again_and_tries_are_bounded() {
     let node = Failing::default();
     let client = node.client(Options { read_retries: 2, ..Options::default() }).await;

@@ -1,4 +1,4 @@
-//! Pauses of tasks that have collided.
+//! Pauses of tasks that have collided, and how long others wait.
 
 use bytes::Bytes;
 use rheostat_client::task::{Alarms, Backend, Stop, Task, TaskOptions, Tasks};
@@ -61,4 +61,43 @@ async fn clients_with_neighbouring_seeds_pause_for_other_times() {
     }
     let mean = sum / 200;
     assert!(mean > PAUSE * 2 / 5 && mean < PAUSE * 3 / 5, "pauses of {mean:?} on the mean, of up to {PAUSE:?}");
+}
+
+/// A store where everything is written at once, and where time stands still.
+struct Ready;
+
+impl Backend for Ready {
+    async fn get(&mut self, _: Bytes) -> Result<Read, Error> {
+        Err(Error::Busy("nothing is read here".into()))
+    }
+
+    async fn put(&mut self, _: Put) -> Result<Version, Error> {
+        Ok(Version { millis: 1, counter: 0, origin: "here".into() })
+    }
+
+    fn dial(&self) -> Dial {
+        Dial::default()
+    }
+
+    fn set_dial(&mut self, _: Dial) {}
+
+    fn now(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    async fn sleep(&self, _: Duration) {}
+}
+
+#[tokio::test]
+async fn tasks_may_settle_and_be_remembered_for_ever() {
+    for remember in [None, Some(Duration::MAX)] {
+        let options = TaskOptions { settle: Duration::MAX, remember, ..TaskOptions::new("any") };
+        let mut tasks = Tasks::on(Ready, options, Alarms::none());
+        let done = tasks.run(async |task: &mut Task<'_, Ready>| {
+            task.lock("k", "1", "0").await?;
+            task.settle().await
+        });
+        assert_eq!(done.await, Ok(()));
+        assert!(tasks.late().is_empty());
+    }
 }

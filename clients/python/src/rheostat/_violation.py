@@ -11,7 +11,7 @@ from typing import Any, Union
 import redis
 
 from . import _errors as errors
-from ._core import Lost, NoConnection, Regions, _map, _text
+from ._core import _LONGEST_WAIT, Lost, NoConnection, Regions, _map, _text
 from ._types import Version
 
 #: The first pause between two rounds through the regions, in seconds; each further one is twice as long, up to the longest.
@@ -166,7 +166,7 @@ def listening(regions: Regions) -> Generator[Step, Any, None]:
     region = yield from _open(regions)
     yield Tell(None)
     while True:
-        lost = yield from _hear(regions.options.silence_after)
+        lost = yield from _hear(min(regions.options.silence_after, _LONGEST_WAIT))
         yield Drop()
         if lost.timed_out:
             # Its connections stay, and nobody answers: others are asked first.
@@ -230,7 +230,7 @@ def connection_options(pool: Any, retry: Any, silence_after: float) -> dict[str,
     options = dict(pool.connection_kwargs)
     if not options.get("socket_timeout"):
         # Of a message that has begun; between messages nothing has to come.
-        options["socket_timeout"] = silence_after
+        options["socket_timeout"] = min(silence_after, _LONGEST_WAIT)
     options.update(protocol=3, retry=retry, retry_on_error=[], health_check_interval=0)
     # What listens to the server's maintenance belongs to the pool.
     for name in [name for name in options if "maint_notifications" in name]:

@@ -95,7 +95,7 @@ public final class Client {
   }
 
   void avoid(Region region) {
-    region.avoidedUntil = System.nanoTime() + options.returnAfter().toNanos();
+    region.avoidedUntil = System.nanoTime() + Dial.nanos(options.returnAfter());
   }
 
   /** A command without a session. */
@@ -146,7 +146,7 @@ public final class Client {
     Connection take(Duration within) throws NoConnection {
       try {
         Duration own = pool.getMaxWaitDuration();
-        return pool.borrowObject(own.isNegative() ? within : own);
+        return pool.borrowObject(own.isNegative() ? Duration.ofNanos(Dial.nanos(within)) : own);
       } catch (NoSuchElementException none) {
         throw new RheostatException.Busy("the pool has no connection left: " + none.getMessage(), none);
       } catch (JedisDataException error) {

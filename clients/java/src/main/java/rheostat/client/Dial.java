@@ -81,7 +81,25 @@ public record Dial(String level, String strategy, Duration fresh, Duration withi
   }
 
   static String milliseconds(Duration duration) {
-    return Long.toString(Math.max(1, duration.toMillis()));
+    return Long.toString(Math.max(1, millis(duration)));
+  }
+
+  /** Its milliseconds; as many as a number can be where there are more. */
+  static long millis(Duration duration) {
+    try {
+      return duration.toMillis();
+    } catch (ArithmeticException tooMany) {
+      return duration.isNegative() ? 0 : Long.MAX_VALUE;
+    }
+  }
+
+  /** As {@link #millis}, of nanoseconds: of these there are too many in 300 years. */
+  static long nanos(Duration duration) {
+    try {
+      return duration.toNanos();
+    } catch (ArithmeticException tooMany) {
+      return duration.isNegative() ? 0 : Long.MAX_VALUE;
+    }
   }
 
   private static void add(List<Command> commands, String name, String value) {

@@ -321,9 +321,9 @@ public final class Session {
 
   private Done attempts(List<Command> commands, boolean writes, boolean named) {
     Options options = client.options;
-    long until = System.nanoTime() + options.deadline().toNanos();
+    long until = System.nanoTime() + Dial.nanos(options.deadline());
     int left = options.readRetries();
-    long pause = options.retryPause().toNanos();
+    long pause = Dial.nanos(options.retryPause());
     Set<Client.Region> passed = new HashSet<>();
     Set<Client.Region> renewed = new HashSet<>();
     Client.Region doneAt = null;
@@ -375,7 +375,12 @@ public final class Session {
           client.avoid(at);
         }
       } catch (RheostatException refused) {
-        throw ended(refused, doubt);
+        if (attempt.sent || !isForgotten(refused.getCause()) || !renewed.add(at)) {
+          throw ended(refused, doubt);
+        }
+        // Others of the pool would have to show it, too.
+        at.pool.clear();
+        continue;
       }
       if (left <= 0 || System.nanoTime() + pause - until > 0) {
         throw ended(error, doubt);
@@ -433,13 +438,15 @@ public final class Session {
         tail.add(Command.of("RHEO", "QUALITY"));
         tail.add(Command.of("RHEO", "SESSION", "GET"));
         tail.addAll(after);
-        long bound = dial.within() == null ? 0 : Math.max(0, Math.min(Integer.MAX_VALUE, dial.within().toMillis())) * commands.size();
+        long bound = dial.within() == null ? 0 : Math.max(0, Math.min(Integer.MAX_VALUE, Dial.millis(dial.within()))) * commands.size();
         List<Object> replies;
         if (writes) {
           JedisDataException wrong = refusal(talk(connection, before, 0));
           if (wrong != null) {
-            talk(connection, after, 0);
-            clean = true;
+            if (!isForgotten(wrong)) {
+              talk(connection, after, 0);
+              clean = true;
+            }
             throw region.refusal(wrong);
           }
           sent = true;
@@ -450,7 +457,7 @@ public final class Session {
           replies = talk(connection, before, bound);
           JedisDataException wrong = refusal(replies.subList(0, ready));
           if (wrong != null) {
-            clean = true;
+            clean = !isForgotten(wrong);
             throw region.refusal(wrong);
           }
           replies = replies.subList(ready, replies.size());
@@ -485,6 +492,11 @@ public final class Session {
     List<Object> replies = connection.getMany(commands.size());
     connection.setSoTimeout(usual);
     return replies;
+  }
+
+  /** Whether this reply says that the connection has to show its password again, as after a change of users. The next one shows what is known then. */
+  private static boolean isForgotten(Throwable reply) {
+    return reply instanceof JedisDataException && String.valueOf(reply.getMessage()).startsWith("NOAUTH");
   }
 
   /** The reply by which the server does not take the session; null if it does. */

@@ -45,7 +45,7 @@ public final class Violations implements AutoCloseable {
   private Violations(Client client, String monitor) {
     this.client = client;
     this.monitor = monitor;
-    this.silenceAfterMs = (int) Math.min(Integer.MAX_VALUE, Math.max(1, client.options.silenceAfter().toMillis()));
+    this.silenceAfterMs = (int) Math.min(Integer.MAX_VALUE, Math.max(1, Dial.millis(client.options.silenceAfter())));
   }
 
   /**
@@ -91,7 +91,7 @@ public final class Violations implements AutoCloseable {
    * <p>While nobody can be reached the regions are asked again and again. What a server refuses then is thrown as by {@link #listen}, and ends the subscription.
    */
   public Said next(Duration within) throws InterruptedException {
-    long left = within.toNanos();
+    long left = Dial.nanos(within);
     lock.lockInterruptibly();
     try {
       while (true) {

@@ -30,6 +30,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -710,6 +711,19 @@ class SuiteTest {
     assertThrows(RheostatException.Unauthenticated.class, () -> session.get("k"));
     // A right one ends the count of wrong ones.
     connect("us-east").session(KEYSPACE).get("k");
+    // Connections that have to show it again, as after a change of users, are made anew.
+    Client client = new Client(pool(port("us-east"), 2, PASSWORD, 20_000, null));
+    forget(client);
+    client.session(KEYSPACE).put(key("again"), "x");
+    forget(client);
+    client.session(KEYSPACE).get("k");
+  }
+
+  /** Has the two connections of a pool show their password again. */
+  private static void forget(Client client) {
+    try (Connection one = Cluster.taken(client); Connection other = Cluster.taken(client)) {
+      List.of(one, other).forEach(connection -> connection.executeCommand(Command.of("RESET").arguments()));
+    }
   }
 
   @Test
@@ -720,6 +734,12 @@ class SuiteTest {
       assertThrows(RheostatException.Busy.class, () -> session.put("k", "x"));
     }
     session.put(key("busy"), "x");
+    // One may wait for ever.
+    Duration forever = ChronoUnit.FOREVER.getDuration();
+    Options patient = Options.DEFAULT.withDeadline(forever).withReturnAfter(forever);
+    Session waits = new Client(patient, pool(port("us-east"), 1, PASSWORD, 20_000, null)).session(KEYSPACE);
+    waits.put(key("busy"), "x");
+    assertThrows(RheostatException.Refused.class, () -> waits.withDial(Dial.NONE.withWithin(forever)).get("k"));
   }
 
   @Test
@@ -923,7 +943,8 @@ class SuiteTest {
   @Test
   void slow_listener_is_told_what_was_left_out() throws Exception {
     try (Cluster.PlainRedis plain = new Cluster.PlainRedis(true, 3000);
-        Violations violations = Violations.listen(new Client(pool(plain.port(), 8, PASSWORD, 20_000, null)), "m")) {
+        Violations violations = Violations.listen(
+            new Client(Options.DEFAULT.withSilenceAfter(ChronoUnit.FOREVER.getDuration()), pool(plain.port(), 8, PASSWORD, 20_000, null)), "m")) {
       // Long enough for a thread to read half a megabyte.
       Thread.sleep(5000);
       int told = 0;
