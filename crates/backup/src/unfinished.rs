@@ -72,22 +72,48 @@ impl Unfinished {
         Ok(KeyspaceFile { path, name, writer })
     }
 
-    /// Ends the backup: from now on it is one. Errors: the store's; another one was written there at the same time, which no lock has kept away.
+    /// Ends the backup: from now on it is one. Errors: the store's; another one was written there at the same time, which no lock has kept away. What of it is there goes then.
     pub fn finish(self, manifest: &Manifest) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(manifest).map_err(|error| Error::Refused(error.to_string()))? + "\n";
         let mut sums: String = manifest.keyspaces.iter().map(|one| format!("{}  {}\n", one.file.sha256, one.file.name)).collect();
         sums.push_str(&format!("{}  {MANIFEST}\n", Sum::of(text.as_bytes())));
+        if let Err(error) = self.put_manifest(manifest, &text, &sums) {
+            self.take_back(&text, &sums);
+            return Err(error);
+        }
         let Unfinished { store, lock, .. } = self;
-        if lock.is_none() {
-            look(&*store)?;
+        lock.map_or(Ok(()), |lock| store.unlock(lock))
+    }
+
+    fn put_manifest(&self, manifest: &Manifest, text: &str, sums: &str) -> Result<(), Error> {
+        let store = &*self.store;
+        if self.lock.is_none() {
+            look(store)?;
         }
         // The manifest last: with it, everything is there.
         store.put(SUMS, sums.as_bytes())?;
         store.put(MANIFEST, text.as_bytes())?;
-        match lock {
-            Some(lock) => store.unlock(lock),
-            None => alone(&*store, manifest, &text, &sums),
+        match self.lock {
+            Some(_) => Ok(()),
+            None => alone(store, manifest, text, sums),
         }
+    }
+
+    /// Gives up a backup whose end has failed. Its manifest may be there all the same, and goes first: without the rest it would be a damaged backup. Another one's stays.
+    fn take_back(self, text: &str, sums: &str) {
+        for (name, text) in [(MANIFEST, text), (SUMS, sums)] {
+            if self.lock.is_none() {
+                // A store that is away is not waited for again.
+                let Ok(found) = read_all(&*self.store, name, LARGEST_MANIFEST) else { return };
+                if found.as_deref() != Some(text.as_bytes()) {
+                    continue;
+                }
+            }
+            if self.store.remove(name).is_err() && name == MANIFEST {
+                return;
+            }
+        }
+        self.abandon();
     }
 
     /// Gives up a backup that cannot be finished: what of it is there goes. Where there is a lock, all that is there is of it.

@@ -20,9 +20,11 @@ pub struct Report {
 pub fn verify(store: &dyn Store) -> Result<Report, Error> {
     let (manifest, manifest_sha256) = read_manifest(store)?;
     let mut faults = Vec::new();
-    match read_all(store, SUMS, LARGEST_SUMS)? {
-        None => faults.push(format!("{}: No such file", store.path(SUMS))),
-        Some(sums) => {
+    match read_all(store, SUMS, LARGEST_SUMS) {
+        Err(error) if error.is_passing() => return Err(error),
+        Err(error) => faults.push(error.to_string()),
+        Ok(None) => faults.push(format!("{}: No such file", store.path(SUMS))),
+        Ok(Some(sums)) => {
             let sums = String::from_utf8_lossy(&sums);
             let expected: Vec<(&str, &str)> =
                 manifest.keyspaces.iter().map(|one| (&*one.file.name, &*one.file.sha256)).chain([(MANIFEST, &*manifest_sha256)]).collect();

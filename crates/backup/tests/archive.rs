@@ -5,7 +5,7 @@ use rheostat_backup::archive::{
     self, ARCHIVE, ARCHIVE_FORMAT, Archive, CountersName, End, Followed, Head, MOST_KEYS, Replay, SegmentName, Settings, Span, base_name,
     put_changes, put_counters, put_head,
 };
-use rheostat_backup::{Cut, FORMAT, Folder, KeyspaceEntry, MANIFEST, Manifest, Store, Time, Unfinished};
+use rheostat_backup::{Cut, FORMAT, Folder, KeyspaceEntry, MANIFEST, Manifest, SUMS, Store, Time, Unfinished};
 use rheostat_core::answer::Read;
 use rheostat_core::export::{Exported, ExportedCounter};
 use rheostat_core::feed::{Change, Position};
@@ -342,6 +342,23 @@ fn every_byte_of_a_segment_that_is_changed_is_told() {
     let other = place.changes(2, 15, 20, &[change("key", 18, Some("value"))]);
     fs::copy(place.store.path(&other.text()), place.store.path(&name.text())).unwrap();
     assert!(place.faults()[0].contains("its name has another sum"));
+}
+
+#[test]
+fn what_cannot_be_read_of_one_full_backup_keeps_nobody_from_hearing_of_the_rest() {
+    let place = Place::new();
+    place.changes(1, 5, 20, &[change("key", 12, Some("1"))]);
+    place.base(10, &[record("key", 3, "0")]);
+    let segment = place.changes(2, 20, 30, &[change("key", 22, Some("2"))]);
+    place.head(2, 30, 30);
+    assert_eq!(place.faults(), [""; 0]);
+    let sums = format!("{}/{SUMS}", place.store.path(&base_name(at(10))));
+    fs::remove_file(&sums).unwrap();
+    // Whoever reads it is refused.
+    fs::create_dir(&sums).unwrap();
+    fs::write(place.store.path(&segment.text()), b"damaged").unwrap();
+    let faults = place.faults();
+    assert!(faults.iter().any(|fault| fault.contains(SUMS)) && faults.iter().any(|fault| fault.contains(&segment.text())), "{faults:?}");
 }
 
 #[test]

@@ -253,6 +253,23 @@ fn what_is_given_up_takes_no_room() {
 }
 
 #[test]
+fn a_backup_whose_end_fails_takes_no_room() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let manifest = backup(other.path(), 5, None);
+    let folder = folder.path().join("monday");
+    let unfinished = begin(&folder).unwrap();
+    let mut file = unfinished.keyspace(0).unwrap();
+    file.push(&value(b"whole", b"file", 0)).unwrap();
+    file.finish().unwrap();
+    // No file can have its name.
+    fs::create_dir(folder.join(SUMS)).unwrap();
+    assert!(unfinished.finish(&manifest).is_err());
+    assert!(!folder.join("keyspace-0.records").exists());
+    fs::remove_dir(folder.join(SUMS)).unwrap();
+    backup(&folder, 5, None);
+}
+
+#[test]
 fn verify_tells_each_fault_in_a_line() {
     let whole = tempfile::tempdir().unwrap();
     backup(whole.path(), 5, None);

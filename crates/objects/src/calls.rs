@@ -155,7 +155,8 @@ impl Calls {
         let Credentials { session_token, .. } = &self.settings.credentials;
         let path = sign::encoded(&format!("/{}{}{name}", self.bucket, if name.is_empty() { "" } else { "/" }), true);
         let body_sha256 = sign::sha256(body.unwrap_or_default());
-        let time = self.time();
+        let ahead_s = self.ahead_s.load(Ordering::Relaxed);
+        let time = time(ahead_s);
         let signed = Signed { method, host: &self.host, path: &path, query, body_sha256: &body_sha256, time: &time };
         let authorization = sign::authorization(&signed, &self.settings.region, &self.settings.credentials);
         let mut uri = format!("{}{path}", self.endpoint);
@@ -204,11 +205,11 @@ impl Calls {
             return Tried::Again(format!("broke off in the middle of an answer: {} of its {} bytes came", read.len(), said.unwrap_or(0)));
         }
         self.has_answered.store(true, Ordering::Relaxed);
-        self.judge(what, Answer { status: parts.status.as_u16(), headers: parts.headers, body: read })
+        self.judge(what, ahead_s, Answer { status: parts.status.as_u16(), headers: parts.headers, body: read })
     }
 
-    /// Whether an answer is one.
-    fn judge(&self, what: &str, answer: Answer) -> Tried {
+    /// Whether an answer is one, to what was asked by a clock that was so far ahead of this machine's.
+    fn judge(&self, what: &str, ahead_s: i64, answer: Answer) -> Tried {
         let texts = if answer.status < 300 { Vec::new() } else { answer.texts() };
         let code = xml::first(&texts, "Error/Code").unwrap_or_default().to_string();
         let words = xml::first(&texts, "Error/Message").map(short).unwrap_or_default();
@@ -226,7 +227,7 @@ impl Calls {
                 let region = answer.header("x-amz-bucket-region").map_or_else(String::new, |region| format!(", which is in region {region}"));
                 Tried::Never(format!("the store has bucket `{bucket}` elsewhere{region}: name its region and its endpoint ({said})"))
             }
-            (_, "RequestTimeTooSkewed") => match self.set_clock(&answer) {
+            (_, "RequestTimeTooSkewed") => match self.set_clock(&answer, ahead_s) {
                 true => Tried::Again("does not believe this machine's clock".into()),
                 false => Tried::Never(format!("this machine's clock is too far from the store's ({said})")),
             },
@@ -238,28 +239,30 @@ impl Calls {
             (400, "BadDigest" | "XAmzContentSHA256Mismatch" | "IncompleteBody" | "RequestTimeout" | "InvalidDigest") => {
                 Tried::Again(format!("got something else than was sent ({said})"))
             }
+            // Of Ceph, and of MinIO.
+            (403, "QuotaExceeded") | (400, "XMinioAdminBucketQuotaExceeded") => Tried::Again(format!("is full ({said})")),
             (401 | 403, _) => Tried::Never(format!("these keys may not {what} here ({said})")),
             (408 | 425 | 429 | 500..=599, _) => Tried::Again(format!("cannot {what} now ({said})")),
             _ => Tried::Never(format!("the store refuses to {what} ({said})")),
         }
     }
 
-    /// Now, as signatures have it, by the store's clock as far as it is known.
-    fn time(&self) -> String {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let seconds = now.saturating_add_signed(self.ahead_s.load(Ordering::Relaxed));
-        let mut digits = utc(seconds).trim_end_matches(" UTC").replace(['-', ':'], "").replace(' ', "T");
-        digits.push('Z');
-        digits
-    }
-
-    /// Goes by the store's clock from now on; `false`: it is not told, or was gone by already.
-    fn set_clock(&self, answer: &Answer) -> bool {
+    /// Goes by the store's clock from now on; `false`: it is not told, or was gone by already when this was asked.
+    fn set_clock(&self, answer: &Answer, ahead_s: i64) -> bool {
         let Some(there) = answer.header("date").and_then(http_date) else { return false };
         let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let ahead = there as i64 - here as i64;
-        (self.ahead_s.swap(ahead, Ordering::Relaxed) - ahead).abs() > 60
+        self.ahead_s.store(ahead, Ordering::Relaxed);
+        (ahead_s - ahead).abs() > 60
     }
+}
+
+/// Now, as signatures have it, by a clock that is so far ahead of this machine's.
+fn time(ahead_s: i64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut digits = utc(now.saturating_add_signed(ahead_s)).trim_end_matches(" UTC").replace(['-', ':'], "").replace(' ', "T");
+    digits.push('Z');
+    digits
 }
 
 fn failed(error: ureq::Error) -> Tried {
@@ -310,5 +313,21 @@ mod tests {
         for text in ["", "Sat, 21 Nov 2026 00:05:06", "Sat, 32 Nov 2026 00:05:06 GMT", "Sat, 21 Noe 2026 00:05:06 GMT"] {
             assert_eq!(http_date(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn each_request_under_way_is_asked_again_by_the_stores_clock() {
+        let credentials = Credentials { access_key: "a".into(), secret_key: "s".into(), session_token: None };
+        let calls = Calls::new(Settings::new(Some("http://127.0.0.1:9".into()), None, credentials), "backups").unwrap();
+        let judged = |ahead_s: i64| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert("date", http::HeaderValue::from_static("Sat, 21 Nov 2020 00:05:06 GMT"));
+            let body = b"<Error><Code>RequestTimeTooSkewed</Code></Error>".to_vec();
+            calls.judge("write", ahead_s, Answer { status: 403, headers, body })
+        };
+        // Two that were asked before the first one's answer came.
+        assert!([judged(0), judged(0)].iter().all(|tried| matches!(tried, Tried::Again(_))));
+        // It does not believe its own clock.
+        assert!(matches!(judged(calls.ahead_s.load(Ordering::Relaxed)), Tried::Never(_)));
     }
 }

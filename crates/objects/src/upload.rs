@@ -136,6 +136,10 @@ impl Upload {
 
 impl Write for Upload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Whoever lets go of a buffer writes first what is in it.
+        if self.is_away {
+            return Err(Error::Passing(format!("{}: the store is away", self.calls.named(&self.name))).into());
+        }
         let most = self.calls.settings.part_bytes;
         let taken = bytes.len().min(most - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);

@@ -219,6 +219,12 @@ fn what_does_not_pass_is_told_at_once_in_words() {
     assert!(why(write(at(&server, "/denied"), 10)).contains("these keys may not write here"));
     assert!(why(write(at(&server, "/denied"), 11_000)).contains("these keys may not write here"));
     assert_eq!((server.uploads(), server.names(BUCKET)), (0, vec![]));
+    // What was written before the end is refused goes again.
+    server.fail(
+        |request: &Seen| if request.method == "PUT" && request.path.ends_with(MANIFEST) { Fault::Status(403, "AccessDenied") } else { Fault::None },
+    );
+    assert!(why(write(at(&server, "/denied"), 10)).contains("these keys may not write here"));
+    assert_eq!(server.names(BUCKET), [""; 0]);
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
@@ -245,6 +251,18 @@ fn a_store_that_is_away_is_waited_for_and_no_longer_than_said() {
     assert!(error.contains(&server.endpoint()) && took < Duration::from_secs(15), "{error} {took:?}");
 }
 
+/// Somebody may empty it, or give it more.
+#[test]
+fn a_bucket_that_is_full_passes() {
+    let server = Server::start(BUCKET);
+    let store = Bucket::new("s3://backups", Settings { patience: Duration::ZERO, ..settings(&server) }).unwrap();
+    for (status, code) in [(403, "QuotaExceeded"), (400, "XMinioAdminBucketQuotaExceeded")] {
+        server.fail(move |_: &Seen| Fault::Status(status, code));
+        let error = store.put("x", b"x").unwrap_err();
+        assert!(error.is_passing() && error.to_string().contains(&format!("is full ({code}")), "{error}");
+    }
+}
+
 /// The way in which a store is away that can be counted: its answers say so.
 fn is_away(request: &Seen) -> Fault {
     let is_of_parts = request.query.contains_key("uploadId");
@@ -268,6 +286,22 @@ fn a_store_that_went_away_is_not_waited_for_again_to_give_an_upload_up() {
     output.write_all(&vec![7; 6 << 20]).unwrap();
     assert!(why(output.finish()).contains("cannot write now (SlowDown"));
     assert_eq!(given_up.load(Ordering::Relaxed), 1, "it is tried once");
+}
+
+#[test]
+fn an_upload_that_a_store_has_not_begun_is_not_begun_again() {
+    let server = Server::start(BUCKET);
+    let patient = Settings { patience: Duration::ZERO, ..settings(&server) };
+    let store = Bucket::new("s3://backups/x", patient).unwrap();
+    server.fail(|_: &Seen| Fault::Status(503, "SlowDown"));
+    let mut output = std::io::BufWriter::with_capacity(1 << 18, store.create("large").unwrap());
+    assert!(output.write_all(&vec![7; 6 << 20]).is_err());
+    assert_eq!(server.requests(), 1);
+    // It has something in its buffer.
+    output.write_all(&[7; 9]).unwrap();
+    assert!(output.flush().is_err());
+    drop(output);
+    assert_eq!(server.requests(), 1, "it is asked again");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rheostat_backup::{Cut, FORMAT, KeyspaceEntry, KeyspaceFile, Manifest, Report
 use rheostat_client::backup::{Backup, Taking};
 use rheostat_client::{Error, v1};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,6 +88,10 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
                 one.name
             ));
         }
+        if is_of_others(&keyspaces, last, &topology) {
+            let names: Vec<&str> = last.keyspaces.iter().map(|one| &*one.name).collect();
+            return Err(format!("--since: that backup is of keyspaces {}, and what follows it has to be of the same", names.join(", ")));
+        }
     }
     let since = last.as_ref().map(|(last, _)| last.as_of.at());
     let unfinished = Unfinished::begin(store.clone()).map_err(|error| error.to_string())?;
@@ -111,6 +116,13 @@ pub(super) async fn run(arguments: &Arguments, json: bool, connection: &Connecti
     output::text(&table(&manifest));
     say!("{} is a backup as of {}, taken in {seconds:.1} s", store.name(), manifest.as_of.text);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether what is asked for is not what the backup before it has. Of a keyspace that there is not, the cluster speaks.
+fn is_of_others(asked: &[String], last: &Manifest, topology: &v1::TopologyResponse) -> bool {
+    let place = |wanted: &String| topology.keyspaces.iter().position(|one| one.name == *wanted || one.number.to_string() == *wanted);
+    let Some(places) = asked.iter().map(place).collect::<Option<BTreeSet<usize>>>() else { return false };
+    places.iter().map(|place| &topology.keyspaces[*place].name).ne(last.keyspaces.iter().map(|one| &one.name))
 }
 
 /// Reads all keyspaces into a backup, and ends it; `last` is what it follows, with the sum of its manifest.
@@ -275,4 +287,44 @@ fn verify_all(objects: &Objects, places: &[String], json: bool) -> Result<ExitCo
         }
     }
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rheostat_backup::{FileEntry, Time};
+
+    #[test]
+    fn what_follows_a_backup_is_of_its_keyspaces_and_that_is_known_before_anything_is_read() {
+        let keyspace = |(number, name): (usize, &str)| v1::Keyspace { number: number as u32, name: name.into(), ..v1::Keyspace::default() };
+        let keyspaces = ["a", "b", "c"].into_iter().enumerate().map(keyspace).collect();
+        let topology = v1::TopologyResponse { keyspaces, ..v1::TopologyResponse::default() };
+        let file = FileEntry { name: String::new(), size: 0, blocks: 0, sha256: String::new() };
+        let entry = |name: &str| KeyspaceEntry {
+            name: name.into(),
+            protocol: "causal".into(),
+            cut: Cut::Causal,
+            keys: 0,
+            counters: 0,
+            values: 0,
+            deleted: 0,
+            bytes: 0,
+            file: file.clone(),
+        };
+        let last = Manifest {
+            format: FORMAT,
+            cluster: "test".into(),
+            release: "0".into(),
+            as_of: Time { millis: 1, counter: 0, text: String::new() },
+            since: None,
+            data_center: "here".into(),
+            data_centers: vec!["here".into()],
+            partitions: 1,
+            keyspaces: vec![entry("a"), entry("c")],
+        };
+        for (asked, is) in [(&["a", "c"][..], false), (&["c", "0"], false), (&["a"], true), (&["a", "b", "c"], true), (&["a", "z"], false)] {
+            let asked: Vec<String> = asked.iter().map(|name| name.to_string()).collect();
+            assert_eq!(is_of_others(&asked, &last, &topology), is, "{asked:?}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use rheostat_core::export::Exported;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// The cluster, and how long its parts are waited for.
@@ -54,9 +55,12 @@ impl Cluster {
     }
 
     /// Asks where its nodes are, those that clients have heard of since the start among them.
-    async fn hear(&self) {
+    pub(super) async fn hear(&self) {
         for client in &self.clients {
-            if let Ok(topology) = topology(client).await {
+            // By now it may be another cluster's address.
+            if let Ok(topology) = topology(client).await
+                && topology.cluster == self.topology.cluster
+            {
                 *self.heard() = addresses(&topology);
                 return;
             }
@@ -64,7 +68,7 @@ impl Cluster {
     }
 
     /// The nodes that there are now, found at the addresses of the arguments or, where those are gone, at those that were heard of last.
-    async fn now(&self) -> Option<(v1::TopologyResponse, Vec<Node>)> {
+    pub(super) async fn now(&self) -> Option<(v1::TopologyResponse, Vec<Node>)> {
         let heard = self.heard().clone();
         let ways = [Some(self.connection.clone()), Some(heard).filter(|heard| !heard.is_empty()).map(|heard| self.connection.at_any(heard))];
         for connection in ways.into_iter().flatten() {
@@ -87,17 +91,36 @@ pub(super) enum Done {
     Counters(Timestamp, Vec<(usize, Vec<Exported>)>),
 }
 
-/// A job that runs.
-pub(super) type Job = JoinHandle<Result<Done, Failure>>;
+/// A job that runs. A full backup ends when this is dropped, and nothing of it stays.
+pub(super) struct Job {
+    done: JoinHandle<Result<Done, Failure>>,
+    /// A thread cannot be ended from outside: it hears that this goes.
+    _wanted: Option<oneshot::Sender<()>>,
+}
+
+impl Job {
+    fn start(work: impl Future<Output = Result<Done, Failure>> + Send + 'static, wanted: Option<oneshot::Sender<()>>) -> Job {
+        Job { done: tokio::task::spawn_blocking(move || Handle::current().block_on(work)), _wanted: wanted }
+    }
+
+    /// What has come of it.
+    pub(super) async fn done(&mut self) -> Result<Done, Failure> {
+        (&mut self.done).await.unwrap_or_else(|error| Err(format!("it ended before its end: {error}")))
+    }
+}
 
 /// Takes a full backup of `keyspaces` into a place of its own in `store`.
 pub(super) fn base(cluster: Cluster, store: Arc<dyn Store>, keyspaces: Vec<String>) -> Job {
+    let (wanted, given_up) = oneshot::channel::<()>();
     let backup = async move {
         let backup = Backup { keyspaces, patience: cluster.patience, ..Backup::default() };
         let taking = cluster.begin(&backup).await?;
         let at = taking.at();
         let taken = match Unfinished::begin(store.within(&base_name(at))) {
-            Ok(unfinished) => take(&taking, unfinished, &cluster.topology, None).await,
+            Ok(unfinished) => tokio::select! {
+                taken = take(&taking, unfinished, &cluster.topology, None) => taken,
+                _ = given_up => Err("it is not wanted any more".into()),
+            },
             Err(error) => Err(error.to_string()),
         };
         taking.end().await;
@@ -109,7 +132,7 @@ pub(super) fn base(cluster: Cluster, store: Arc<dyn Store>, keyspaces: Vec<Strin
         let of = |number: fn(&rheostat_backup::KeyspaceEntry) -> u64| manifest.keyspaces.iter().map(number).sum();
         Ok(Done::Base(at, of(|one| one.keys), of(|one| one.bytes)))
     };
-    tokio::task::spawn_blocking(move || Handle::current().block_on(backup))
+    Job::start(backup, Some(wanted))
 }
 
 /// Reads the counters of `keyspaces`, which are given with their places.
@@ -140,15 +163,94 @@ pub(super) fn counters(cluster: Cluster, keyspaces: Vec<(usize, String)>) -> Job
             None => Ok(Done::Counters(at, all)),
         }
     };
-    tokio::task::spawn_blocking(move || Handle::current().block_on(read))
+    Job::start(read, None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::{Args, Command, FromArgMatches};
+    use rheostat_backup::{Entry, Error as PlaceError, Folder, Lock, Opened, Output};
     use rheostat_cluster::nodes::keyspace;
     use rheostat_cluster::{Description, InProcess};
+    use std::sync::Barrier;
+    use std::time::Instant;
+
+    /// A folder in which a file of records is begun when somebody has come to the gate twice.
+    struct Gated {
+        folder: Folder,
+        gate: Arc<Barrier>,
+    }
+
+    impl Store for Gated {
+        fn name(&self) -> &str {
+            self.folder.name()
+        }
+
+        fn list(&self, beginning: &str, take: &mut dyn FnMut(Entry) -> bool) -> Result<(), PlaceError> {
+            self.folder.list(beginning, take)
+        }
+
+        fn open(&self, name: &str) -> Result<Option<Opened>, PlaceError> {
+            self.folder.open(name)
+        }
+
+        fn create(&self, name: &str) -> Result<Box<dyn Output>, PlaceError> {
+            if name.ends_with(".records") {
+                self.gate.wait();
+                self.gate.wait();
+            }
+            self.folder.create(name)
+        }
+
+        fn remove(&self, name: &str) -> Result<(), PlaceError> {
+            self.folder.remove(name)
+        }
+
+        fn remove_place(&self, name: &str) -> Result<(), PlaceError> {
+            self.folder.remove_place(name)
+        }
+
+        fn within(&self, name: &str) -> Arc<dyn Store> {
+            let folder = Folder::new(std::path::Path::new(self.folder.name()).join(name));
+            Arc::new(Gated { folder, gate: self.gate.clone() })
+        }
+
+        fn lock(&self) -> Result<Option<Lock>, PlaceError> {
+            self.folder.lock()
+        }
+
+        fn unlock(&self, lock: Lock) -> Result<(), PlaceError> {
+            self.folder.unlock(lock)
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn of_a_full_backup_that_is_not_wanted_any_more_nothing_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let keyspaces = vec![keyspace("default", "eventual").unwrap()];
+        let description = Description { keyspaces, ..Description::new("unwanted", &["a".into(), "b".into()]) };
+        let nodes = InProcess::start(&description, &folder.path().join("nodes"), None).await.unwrap();
+        let client = Client::connect([format!("127.0.0.1:{}", nodes.ports[0].grpc)]).await.unwrap();
+        let said = Connection::augment_args(Command::new("archive")).get_matches_from(["archive", "-a", "127.0.0.1:1"]);
+        let connection = Connection::from_arg_matches(&said).unwrap();
+        let topology = client.topology().clone();
+        let cluster = Cluster::new(connection, vec![client], topology, Duration::from_secs(5));
+        let (archive, gate) = (folder.path().join("archive"), Arc::new(Barrier::new(2)));
+        let store = Arc::new(Gated { folder: Folder::new(&archive), gate: gate.clone() });
+        let job = base(cluster, store, vec!["default".into()]);
+        gate.wait();
+        let places = || std::fs::read_dir(&archive).unwrap().count();
+        assert_eq!(places(), 1);
+        drop(job);
+        gate.wait();
+        let until = Instant::now() + Duration::from_secs(60);
+        while places() > 0 {
+            assert!(Instant::now() < until, "it is still there");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        nodes.end().await;
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn nodes_are_found_when_the_addresses_of_the_start_lead_nowhere() {

@@ -16,7 +16,7 @@ use rheostat_core::export::{Exported, ExportedCounter};
 use rheostat_core::feed::{Change, Position};
 use rheostat_core::version::Key;
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,8 @@ const HEAD_EVERY: Duration = Duration::from_secs(10);
 /// Pauses before something is tried again: at first, and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest time that anybody waits for another head, however seldom changes are written.
+const LONGEST_HEAD: Duration = Duration::from_secs(600);
 /// A feed that says nothing for so long stands still: it says where it is every ten seconds.
 const SILENCE: Duration = Duration::from_secs(30);
 /// How often it is told that all is well.
@@ -77,19 +79,10 @@ pub(super) async fn settings(store: &dyn Store, asked: &[String], cluster: &Clus
         return Ok(settings);
     }
     vacant(store).map_err(|error| error.to_string())?;
-    let client = cluster.clients.first().ok_or("no node to ask")?;
     let mut keyspaces = Vec::new();
     for name in chosen {
         let protocol = there(&name).map_or_else(String::new, |one| one.protocol.clone());
-        let mut feed = Feed::new(client, name.clone(), From::Now);
-        let (order, why) = match tokio::time::timeout(cluster.patience, feed.next()).await {
-            Ok(Ok(_)) => (Some(if feed.is_causal() { Cut::Causal } else { Cut::Clocks }), None),
-            Ok(Err(rheostat_client::Error::Refused(why))) => (None, Some(why)),
-            Ok(Err(error)) => return Err(format!("keyspace {name}: {error}")),
-            Err(_) => {
-                return Err(format!("keyspace {name}: no feed begins within {} s: is every data center within reach?", cluster.patience.as_secs()));
-            }
-        };
+        let (order, why) = order_of(&name, cluster).await?;
         keyspaces.push(Followed { name, protocol, order, why });
     }
     if keyspaces.iter().all(|one| one.order.is_none()) {
@@ -98,6 +91,25 @@ pub(super) async fn settings(store: &dyn Store, asked: &[String], cluster: &Clus
     }
     let (cluster, release) = (topology.cluster.clone(), env!("CARGO_PKG_VERSION").into());
     Ok(Settings { format: ARCHIVE_FORMAT, cluster, release, data_centers: topology.data_centers.clone(), keyspaces })
+}
+
+/// What the feed of a keyspace gives, or why it has none: in some protocols not every data center has one. Errors: that cannot be found out.
+async fn order_of(name: &str, cluster: &Cluster) -> Result<(Option<Cut>, Option<String>), Failure> {
+    let (mut asked, mut refused) = (BTreeSet::new(), None);
+    for client in cluster.clients.iter().filter(|client| asked.insert(&client.topology().data_center)) {
+        let mut feed = Feed::new(client, name, From::Now);
+        match tokio::time::timeout(cluster.patience, feed.next()).await {
+            Ok(Ok(_)) => return Ok((Some(if feed.is_causal() { Cut::Causal } else { Cut::Clocks }), None)),
+            Ok(Err(rheostat_client::Error::Refused(why))) => refused = refused.or(Some(why)),
+            // What the nearest one has said holds.
+            _ if refused.is_some() => {}
+            Ok(Err(error)) => return Err(format!("keyspace {name}: {error}")),
+            Err(_) => {
+                return Err(format!("keyspace {name}: no feed begins within {} s: is every data center within reach?", cluster.patience.as_secs()));
+            }
+        }
+    }
+    refused.map(|why| (None, Some(why))).ok_or_else(|| "no node to ask".into())
 }
 
 /// A keyspace that is followed.
@@ -109,6 +121,8 @@ struct Keyspace {
     from: Option<Position>,
     /// Up to where everything was told.
     through: Option<Position>,
+    /// What comes next is not kept any more: it is followed anew once what was told before is written.
+    begins_anew: bool,
     pending: Vec<Change>,
     bytes: usize,
     feed: AbortHandle,
@@ -148,6 +162,9 @@ pub(super) struct Writer {
     /// The last full backup's time, and whether it is too old for what is followed now.
     last_base: Option<Timestamp>,
     needs_base: bool,
+    /// How far the head says that everything is, and since when.
+    ends: Vec<Option<End>>,
+    ends_at: Instant,
     head_at: Instant,
     head_is_old: bool,
     hasher: RandomState,
@@ -196,7 +213,7 @@ impl Writer {
             let name = settings.keyspaces[place].name.clone();
             let resumed = archive.chains[place].resume();
             let through = resumed.map(|(_, _, through)| through);
-            let feed = follow::start(&cluster.clients, &name, place, through, settings.data_centers.clone(), tell.clone());
+            let feed = follow::start(&cluster, &name, place, through, settings.data_centers.clone(), tell.clone());
             if let Some(through) = through {
                 let text = format!("keyspace {name} goes on after {}", in_words(told_through(through)));
                 events.tell("resumed", &text, json!({ "keyspace": name, "after_ms": told_through(through).millis() }));
@@ -207,6 +224,7 @@ impl Writer {
                 number: resumed.map_or(0, |(number, ..)| number),
                 from: resumed.map(|(_, from, _)| from),
                 through,
+                begins_anew: false,
                 pending: Vec::new(),
                 bytes: 0,
                 feed,
@@ -242,6 +260,8 @@ impl Writer {
             pause: PAUSE,
             last_base,
             needs_base,
+            ends: Vec::new(),
+            ends_at: now,
             head_at: now,
             head_is_old: true,
             hasher: RandomState::new(),
@@ -256,14 +276,18 @@ impl Writer {
         let (mut failing, mut told_at) = (None::<Failing>, Instant::now());
         loop {
             let is_full = self.keyspaces.iter().map(|one| one.bytes).sum::<usize>() >= MOST_BYTES;
+            let head_due = self.head_at + self.head_every() * 3 / 2;
             let wants_to_write = tokio::select! {
                 _ = stop.heard() => break,
                 _ = ticks.tick(), if failing.is_none() => true,
                 () = sleep_until(failing.map_or_else(Instant::now, |failing| failing.again)), if failing.is_some() => true,
+                () = sleep_until(head_due), if failing.is_none() && self.tick > 0 => match self.say_it_runs() {
+                    Ok(()) => false,
+                    Err(error) => self.passing(error, &mut failing)?,
+                },
                 Some((place, event)) = self.told.recv(), if !is_full => self.take(place, event)?,
-                done = async { self.job.as_mut().expect("there is one").await }, if self.job.is_some() => {
+                done = async { self.job.as_mut().expect("there is one").done().await }, if self.job.is_some() => {
                     self.job = None;
-                    let done = done.unwrap_or_else(|error| Err(format!("it ended before its end: {error}")));
                     match self.end_job(done) {
                         Ok(()) => false,
                         Err(error) => self.passing(error, &mut failing)?,
@@ -280,7 +304,8 @@ impl Writer {
                         self.events.tell("writes_again", &format!("{} takes what is written again", self.store.name()), json!({}));
                     }
                 }
-                Ok(false) => {}
+                // It is looked at again after the pause, and not at once.
+                Ok(false) => failing = failing.map(|failing| Failing { again: Instant::now() + failing.pause, ..failing }),
                 Err(error) => {
                     self.passing(error, &mut failing)?;
                     continue;
@@ -336,20 +361,12 @@ impl Writer {
                     &text,
                     json!({ "keyspace": one.name, "after_ms": one.through.map(|through| told_through(through).millis()) }),
                 );
-                // What is pending was told before the gap, and is written with its own end.
-                if !one.pending.is_empty() {
-                    self.flush(index).map_err(words)?;
-                }
-                let one = &mut self.keyspaces[index];
-                (one.from, one.through) = (None, None);
-                one.feed = follow::start(&self.cluster.clients, &one.name, place, None, self.settings.data_centers.clone(), self.tell.clone());
+                one.begins_anew = true;
                 self.needs_base = true;
                 self.base_due = Instant::now();
-                if let Some(job) = self.job.take_if(|_| self.job_is_base) {
-                    // It may show a time before the new beginning.
-                    job.abort();
-                }
-                Ok(false)
+                // It may show a time before the new beginning.
+                drop(self.job.take_if(|_| self.job_is_base));
+                Ok(true)
             }
             Event::Ended(Why::Other(why)) => Err(format!("keyspace {}: {why}", one.name)),
         }
@@ -357,8 +374,12 @@ impl Writer {
 
     /// Writes what was told, and how far that is; whether anything could be. What begins anew keeps nobody waiting: its own beginning comes by the same queue.
     fn write(&mut self) -> Result<bool, Error> {
+        let mut has_written = false;
+        for index in 0..self.keyspaces.len() {
+            has_written |= self.keyspaces[index].begins_anew && self.begin_anew(index)?;
+        }
         if self.keyspaces.iter().all(|one| one.from.is_none()) {
-            return Ok(false);
+            return Ok(has_written);
         }
         let has_news = self.keyspaces.iter().any(|one| !one.pending.is_empty());
         for index in 0..self.keyspaces.len() {
@@ -366,10 +387,23 @@ impl Writer {
                 self.flush(index)?;
             }
         }
-        if has_news || self.head_is_old || self.head_at.elapsed() >= HEAD_EVERY.min(self.times.every * 2) {
+        if has_news || self.head_is_old || self.ends_at.elapsed() >= HEAD_EVERY.min(self.times.every * 2) {
             self.put_head(false)?;
         }
         Ok(true)
+    }
+
+    /// Writes what was told of a keyspace before a gap, with its own end, and follows it anew; whether there was something to write. That nothing was written for a while has to be said, too: the head
+    /// speaks of the new beginning from now on.
+    fn begin_anew(&mut self, index: usize) -> Result<bool, Error> {
+        let has_more = self.keyspaces[index].from < self.keyspaces[index].through;
+        if has_more {
+            self.flush(index)?;
+        }
+        let one = &mut self.keyspaces[index];
+        (one.from, one.through, one.begins_anew, one.heard) = (None, None, false, Instant::now());
+        one.feed = follow::start(&self.cluster, &one.name, one.place, None, self.settings.data_centers.clone(), self.tell.clone());
+        Ok(has_more)
     }
 
     /// Writes a keyspace's changes as a segment.
@@ -384,25 +418,52 @@ impl Writer {
         Ok(())
     }
 
+    /// How often there is another head, as whoever waits for one is told.
+    fn head_every(&self) -> Duration {
+        HEAD_EVERY.min(self.times.every * 2).max(self.times.every).min(LONGEST_HEAD)
+    }
+
+    /// Says how far everything is.
     fn put_head(&mut self, ended: bool) -> Result<(), Error> {
-        // Where there are no locks, whoever came last is it.
-        if self.tick > 0
-            && let Some(head) = read_head(&*self.store)?.filter(|head| head.owner != self.owner)
-        {
-            return Err(Error::Refused(format!("{}: another archiver has taken over, on {}; this one ends", self.store.name(), head.host)));
-        }
         let mut ends = vec![None; self.settings.keyspaces.len()];
         for one in &self.keyspaces {
             if let (Some(from), Some(through)) = (one.from, one.through) {
                 ends[one.place] = Some(End { number: one.number, from: from.to_string(), through: through.to_string() });
             }
         }
-        self.tick += 1;
-        let every_ms = HEAD_EVERY.min(self.times.every * 2).max(self.times.every).as_millis() as u64;
-        let head = Head { owner: self.owner.clone(), host: host(), tick: self.tick, every_ms, ended, ends };
-        put_head(&*self.store, &head)?;
-        (self.head_at, self.head_is_old) = (Instant::now(), false);
+        self.write_head(&ends, ended)?;
+        (self.ends, self.ends_at, self.head_is_old) = (ends, Instant::now(), false);
         Ok(())
+    }
+
+    /// Says that it still writes, and nothing else: what was told since may wait for its time.
+    fn say_it_runs(&mut self) -> Result<(), Error> {
+        let ends = self.ends.clone();
+        self.write_head(&ends, false)
+    }
+
+    fn write_head(&mut self, ends: &[Option<End>], ended: bool) -> Result<(), Error> {
+        if self.tick > 0 {
+            match read_head(&*self.store)? {
+                // Where there are no locks, whoever came last is it.
+                Some(head) if head.owner != self.owner => {
+                    return Err(Error::Refused(format!("{}: another archiver has taken over, on {}; this one ends", self.store.name(), head.host)));
+                }
+                None => self.is_there()?,
+                Some(_) => {}
+            }
+        }
+        let (tick, every_ms) = (self.tick + 1, self.head_every().as_millis() as u64);
+        let head = Head { owner: self.owner.clone(), host: host(), tick, every_ms, ended, ends: ends.to_vec() };
+        put_head(&*self.store, &head)?;
+        (self.tick, self.head_at) = (tick, Instant::now());
+        Ok(())
+    }
+
+    /// Errors: somebody, or a rule of a bucket, has removed what makes an archive of it, so that nothing of what comes could be put back; the store's.
+    fn is_there(&self) -> Result<(), Error> {
+        let gone = || Error::Refused(format!("{}: the archive has gone; this archiver ends", self.store.name()));
+        rheostat_backup::archive::read_settings(&*self.store)?.map(drop).ok_or_else(gone)
     }
 
     /// The time up to which everything is here, by the cluster's clocks.
@@ -494,6 +555,7 @@ impl Writer {
 
     /// Removes what is older than is to be kept.
     fn retire(&mut self) -> Result<(), Error> {
+        self.is_there()?;
         let (Some(keep), Some(through)) = (self.times.keep, self.through()) else { return Ok(()) };
         let oldest = Timestamp::new(through.millis().saturating_sub(keep.as_millis() as u64), 0);
         let Some(archive) = Archive::look(&*self.store)? else { return Ok(()) };
@@ -514,7 +576,7 @@ impl Writer {
         if self.keyspaces.iter().map(|one| one.bytes).sum::<usize>() >= MOST_BYTES {
             return;
         }
-        for one in self.keyspaces.iter_mut().filter(|one| one.heard.elapsed() >= SILENCE) {
+        for one in self.keyspaces.iter_mut().filter(|one| !one.begins_anew && one.heard.elapsed() >= SILENCE) {
             one.heard = Instant::now();
             let known = one.through.map_or_else(|| "its beginning".into(), |through| in_words(told_through(through)));
             let text = format!("keyspace {} stands still at {known}: its feed says nothing, as when a data center is away", one.name);
@@ -563,3 +625,6 @@ async fn nobody_else(store: &dyn Store, events: Events) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;
