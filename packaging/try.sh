@@ -233,7 +233,10 @@ if [ -n "$deb" ]; then
 fi
 
 ### Container
-image_root() { "$root/packaging/container/root.sh" "$binary" "$tmp/context/image"; }
+image_root() {
+  local authorities=/etc/ssl/certs/ca-certificates.crt
+  "$root/packaging/container/root.sh" "$binary" "$tmp/context/image" && { [ ! -e "$authorities" ] || cmp "$authorities" "$tmp/context/image$authorities"; }
+}
 if has ldd; then
   try "container: its root folder is made" image_root
   contained() {
@@ -244,6 +247,7 @@ if has ldd; then
     pid=$!
     pids+=($pid)
     until_within 60 chroot --userspec=65532:65532 "$image" /usr/bin/rheostat probe --config /node.toml || { cat "$tmp/log"; return 1; }
+    chroot --userspec=65532:65532 "$image" /usr/bin/rheostat probe --alive --config /node.toml || return 1
     kill -TERM "$pid"
     wait "$pid"
     status=$?
@@ -256,9 +260,12 @@ if has ldd; then
   builder() {
     buildah --storage-driver=vfs --root="$tmp/store" --runroot="$tmp/run" bud --isolation=chroot --format=docker -q -t rheostat:try "$tmp/context" &&
       buildah --storage-driver=vfs --root="$tmp/store" --runroot="$tmp/run" inspect --type=image rheostat:try > "$tmp/image.json" &&
-      grep -q '"User": "65532:65532"' "$tmp/image.json" && grep -q '"probe"' "$tmp/image.json"
+      grep -q '"User": "65532:65532"' "$tmp/image.json" && grep -q '"--alive"' "$tmp/image.json"
   }
   if has buildah; then try "container: buildah makes the image's last stage" builder; else skip "container: making the image" "there is no buildah"; fi
+  # The image's own check, as it stands there.
+  check() { sed -n 's/^HEALTHCHECK .* CMD //p' "$root/packaging/container/Containerfile" | grep -F '"/usr/bin/rheostat", "probe", "--alive", '; }
+  try "container: its health check asks whether the node is alive, not whether it is ready" check
   untried "container: the stage that compiles, and running the image" "there is no registry for the base image, and no container runtime is asked for"
 else
   skip "container" "there is no ldd"
@@ -300,6 +307,12 @@ PY
   done
   refused() { ! "$helm" template shop "$chart" --kube-version 1.30.0 -f "$chart/ci/two-kubernetes.yaml" --set "$1" > /dev/null 2>&1; }
   for wrong in 'here={nowhere}' security.password= 'dataCenters[0].nodes=0' 'dataCenters[0].nodes=3' partitions=1 nonsense=1; do try "helm: $wrong is refused" refused "$wrong"; done
+  # The names that follow from a release's.
+  named() { "$helm" template "$1" "$chart" --kube-version 1.30.0 -f "$chart/ci/two-kubernetes.yaml" 2>&1; }
+  nameless() { local said; ! said=$(named "$1") && grep -q fullnameOverride <<< "$said" || { echo "$said" | tail -n 3; return 1; }; }
+  longest=$(printf 'a%.0s' {1..40})
+  try "helm: a name as long as Kubernetes makes pods for is taken" named "$longest"
+  for release in "a$longest" 2026 my.shop; do try "helm: release $release is refused, and what to say is said" nameless "$release"; done
 else
   skip "Helm chart" "there is no helm"
 fi

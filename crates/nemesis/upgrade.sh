@@ -3,7 +3,7 @@
 #
 #     crates/nemesis/upgrade.sh [COMMIT [OPTION...]]   options of `rheostat nemesis`; by default causal, stop and kill, 80 seconds
 #
-# COMMIT is the newest tag by default, and without one the last state that did not speak the newest format between nodes. What is built of it stays in target/upgrade. Both builds are of Cargo's profile PROFILE (dev).
+# COMMIT is the newest tag by default, and without one the last state that did not speak the newest format between nodes. What is built of it stays in target/upgrade, for each profile. Both builds are of Cargo's profile PROFILE (dev).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 profile=${PROFILE:-dev}
@@ -20,7 +20,7 @@ commit=$(git rev-parse --verify --quiet --short=12 "$asked^{commit}") || { echo 
 shift || true
 [ $# -gt 0 ] || set -- causal --faults stop,kill --duration 80 --every 5
 built=$([ "$profile" = dev ] && echo debug || echo "$profile")
-old=$PWD/target/upgrade/$commit
+old=$PWD/target/upgrade/$commit-$built
 if [ ! -x "$old/rheostat" ]; then
   echo "building $commit ($(git log -1 --format=%s "$commit")); this takes minutes"
   mkdir -p "$old/source"
@@ -30,4 +30,4 @@ if [ ! -x "$old/rheostat" ]; then
   rm -rf "$old/source"
 fi
 cargo build --quiet --profile "$profile" --bin rheostat
-"target/$built/rheostat" nemesis "$@" --from "$old/rheostat"
+"${CARGO_TARGET_DIR:-target}/$built/rheostat" nemesis "$@" --from "$old/rheostat"

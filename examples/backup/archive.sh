@@ -44,7 +44,10 @@ done
 for round in 1 2 3; do
     load "alone$round" --no-load --duration "$seconds" --warm-up 2
     "$program" ctl -a 127.0.0.1:28401 archive "$folder/archive" -k default --every 5s 2> "$folder/archiver$round.log" & archiver=$!
-    until grep -q 'full backup as of\|goes on after' "$folder/archiver$round.log"; do sleep 0.2; done
+    until grep -q 'full backup as of\|goes on after' "$folder/archiver$round.log"; do
+        kill -0 "$archiver" 2> /dev/null || { cat "$folder/archiver$round.log" >&2; exit 1; }
+        sleep 0.2
+    done
     sleep 3
     load "beside$round" --no-load --duration "$seconds" --warm-up 2
     cpu=$(awk '{ print ($14 + $15) / 100 }' "/proc/$archiver/stat")

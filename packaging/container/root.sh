@@ -12,6 +12,9 @@ libc=$(echo "$libraries" | grep '/libc\.so')
 for library in $libraries "${libc%/*}/libnss_dns.so.2" "${libc%/*}/libnss_files.so.2" "${libc%/*}/libresolv.so.2"; do
   install -D -m 0755 "$(realpath "$library")" "$folder$library"
 done
+# Authorities of object stores, for `ctl backup` and `ctl archive`.
+authorities=/etc/ssl/certs/ca-certificates.crt
+if [ -e "$authorities" ]; then install -D -m 0644 "$authorities" "$folder$authorities"; else echo "root.sh: without $authorities: object stores need --s3-authority" >&2; fi
 install -D -m 0644 "$here/node.toml" "$folder/etc/rheostat/node.toml"
 echo 'rheostat:x:65532:65532:Rheostat node:/var/lib/rheostat:/usr/bin/rheostat' > "$folder/etc/passwd"
 echo 'rheostat:x:65532:' > "$folder/etc/group"

@@ -59,7 +59,7 @@ Architecture: $(dpkg --print-architecture)
 Maintainer: $maintainer
 Installed-Size: $(du -k -s --apparent-size "$tree" | cut -f1)
 Depends: adduser, libc6 (>= ${libc#GLIBC_}), libgcc-s1 (>= 4.2)
-Recommends: chrony | time-daemon
+Recommends: chrony | time-daemon, ca-certificates
 Suggests: prometheus, redis-tools
 Section: database
 Priority: optional

@@ -269,6 +269,9 @@ fn packaged_configurations_are_right() {
     assert!(stop_ms >= 10 * limits.stop_timeout_ms, "systemd would kill a node that still flushes");
     assert!(value("LimitNOFILE").parse::<usize>().unwrap() >= 2 * limits.max_connections);
     assert_eq!(value("ExecStart"), "/usr/bin/rheostat serve --config /etc/rheostat/node.toml");
+    let image = std::fs::read_to_string(root.join("packaging/container/Containerfile")).unwrap();
+    let check = image.lines().find(|line| line.starts_with("HEALTHCHECK")).unwrap();
+    assert!(check.contains("\"probe\", \"--alive\""), "whoever is not ready would be restarted for it: {check}");
     for (version, file) in [("version: ", "packaging/helm/rheostat/Chart.yaml"), ("appVersion: ", "packaging/helm/rheostat/Chart.yaml")] {
         let text = std::fs::read_to_string(root.join(file)).unwrap();
         let found = text.lines().find_map(|line| line.strip_prefix(version)).unwrap().trim_matches('"').to_owned();

@@ -1,8 +1,9 @@
 //! A copy of the tree with every mutant in it, built once.
 
+use crate::results::Fate;
 use crate::rewrite::{Edit, Rewritten, rewrite};
-use crate::selection::Set;
-use crate::{Fault, ROOMS};
+use crate::selection::{Mutant, Set};
+use crate::{Fault, ROOMS, TESTED};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -91,7 +92,7 @@ impl Folder {
         let path = self.state(name);
         let first = if name == BASELINE { "baseline" } else { "build" };
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}: rheostat-mutants {first} first", path.display()))?;
-        serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+        serde_json::from_str(&text).map_err(|error| format!("{}: {error}: rheostat-mutants {first} again", path.display()))
     }
 }
 
@@ -115,8 +116,21 @@ pub struct Built {
     pub seeds: Option<PathBuf>,
     /// The mutants that do not compile.
     pub dropped: BTreeSet<u32>,
-    /// Those that are in it.
-    pub mutants: BTreeSet<u32>,
+    /// Those that are in it, with their marks.
+    pub mutants: BTreeMap<u32, String>,
+}
+
+impl Built {
+    /// Whether it has this mutant, and not another one under its number.
+    pub fn has(&self, mutant: &Mutant) -> bool {
+        self.mutants.get(&mutant.number) == Some(&mutant.mark)
+    }
+
+    /// Whether a mutant that ends so in this build has a result: what survives a part of the tests may be caught by the rest.
+    pub fn decides(&self, fate: Fate) -> bool {
+        let is_built = |room: &&str| self.programs.iter().any(|program| program.room == **room);
+        fate != Fate::Survived || self.seeds.is_some() && TESTED.iter().all(is_built)
+    }
 }
 
 fn files(root: &Path, but: &Path) -> Result<BTreeSet<PathBuf>, Fault> {
@@ -216,7 +230,9 @@ pub fn build(
             })?;
         }
         if bad.is_empty() {
-            let mutants = set.edits.values().flatten().map(|edit| edit.number).filter(|number| !dropped.contains(number)).collect();
+            let placed: BTreeSet<u32> = set.edits.values().flatten().map(|edit| edit.number).collect();
+            let is_in = |mutant: &&Mutant| placed.contains(&mutant.number) && !dropped.contains(&mutant.number);
+            let mutants = set.mutants.iter().filter(is_in).map(|mutant| (mutant.number, mutant.mark.clone())).collect();
             programs.sort_by(|a, b| (&a.room, &a.name).cmp(&(&b.room, &b.name)));
             let built = Built { programs, seeds, dropped, mutants };
             folder.keep(BUILT, &built)?;

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use rheostat_mutants::building::{self, BASELINE, BUILT, Built, Folder};
 use rheostat_mutants::results::{Fate, Line, Results};
 use rheostat_mutants::running::{self, Baseline, Budget};
-use rheostat_mutants::selection::{self, FOLDER, Set};
+use rheostat_mutants::selection::{self, FOLDER, Mutant, Set};
 use rheostat_mutants::{Fault, ROOMS, TESTED, hash, report};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Mutants of the rooms that data depends on, all in one build, each a run of tests and of the simulator's seeds.
@@ -50,7 +51,7 @@ enum Command {
         /// How many compilers at once
         #[arg(long, default_value_t = 2)]
         jobs: usize,
-        /// The rooms whose tests are built; seeds with `sim` only [default: all that are tested]
+        /// The rooms whose tests are built; seeds with `sim` only. What survives a part of the rooms' tests has no result [default: all that are tested]
         #[arg(long, value_delimiter = ',')]
         rooms: Vec<String>,
     },
@@ -114,13 +115,12 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
             let set = Set::read(&root)?;
             set.stale.iter().for_each(|(number, why)| eprintln!("mutant {number} is stale: {why}"));
             let mut results = results(&root)?;
-            let known = |number: &u32| results.get(*number).is_some_and(|line| line.fate == Fate::DoesNotCompile);
-            let dropped = set.mutants.iter().map(|mutant| mutant.number).filter(known).collect();
+            let known = |mutant: &&Mutant| results.of(mutant).is_some_and(|line| line.fate == Fate::DoesNotCompile);
+            let dropped = set.mutants.iter().filter(known).map(|mutant| mutant.number).collect();
             let built = building::build(&root, &set, dropped, &rooms, &folder, *jobs, &mut |line| say(format_args!("{line}")))?;
             say(format_args!("{} mutants, {} do not compile, {} programs of tests", built.mutants.len(), built.dropped.len(), built.programs.len()));
-            for number in &built.dropped {
-                let by = String::new();
-                results.put(Line { number: *number, fate: Fate::DoesNotCompile, by, reached: false, seconds: 0.0, seeds: 0 })?;
+            for mutant in set.mutants.iter().filter(|mutant| built.dropped.contains(&mutant.number)) {
+                results.put(Line::new(mutant, Fate::DoesNotCompile))?;
             }
             Ok(true)
         }
@@ -130,7 +130,7 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
             let baseline = running::baseline(&built, &folder, *each, Duration::from_secs(3600), &mut |line| say(format_args!("{line}")))?;
             let reached =
                 |number: &&u32| baseline.cover.contains_key(number) || baseline.programs.iter().any(|(_, _, cover)| cover.contains_key(number));
-            say(format_args!("{} of them are come by", built.mutants.iter().filter(reached).count()));
+            say(format_args!("{} of them are come by", built.mutants.keys().filter(reached).count()));
             Ok(true)
         }
         Command::Run { jobs, seeds, longest, only, survivors, max_seconds } => {
@@ -141,7 +141,7 @@ fn run(arguments: &Arguments) -> Result<bool, Fault> {
             let built: Built = folder.kept(BUILT)?;
             let mut open = running::open(&set, &built, &results, only, *survivors)?;
             // In no order, so that a part of a run is a sample of the whole.
-            open.sort_by_key(|(number, _)| hash(&format!("in turn {number}")).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29));
+            open.sort_by_key(|mutant| hash(&format!("in turn {}", mutant.number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29));
             run_all(&folder, &built, open, results, budget, (*jobs).max(1), max_seconds.map(Duration::from_secs))
         }
         Command::Report { check } => {
@@ -200,7 +200,7 @@ fn draw(root: &Path, seed: u64, rooms: &[String]) -> Result<bool, Fault> {
 fn run_all(
     folder: &Folder,
     built: &Built,
-    open: Vec<(u32, String)>,
+    open: Vec<Mutant>,
     results: Results,
     budget: Budget,
     jobs: usize,
@@ -208,14 +208,18 @@ fn run_all(
 ) -> Result<bool, Fault> {
     let baseline: Baseline = folder.kept(BASELINE)?;
     let (began, count) = (std::time::Instant::now(), open.len());
-    let (open, results, fault) = (Mutex::new(open), Mutex::new(results), Mutex::new(None));
+    let (open, results, fault, undecided) = (Mutex::new(open), Mutex::new(results), Mutex::new(None), AtomicUsize::new(0));
     let work = || {
         while limit.is_none_or(|limit| began.elapsed() < limit) {
             let next = open.lock().ok().and_then(|mut open| open.pop());
-            let Some((number, file)) = next else { return };
-            let line = running::mutant(number, &file, built, &baseline, folder, budget);
+            let Some(mutant) = next else { return };
+            let line = running::mutant(&mutant, built, &baseline, folder, budget);
             let kept = line.and_then(|line| {
-                say(format_args!("{number}\t{:?}\t{:.1} s\t{}", line.fate, line.seconds, line.by));
+                say(format_args!("{}\t{:?}\t{:.1} s\t{}", line.number, line.fate, line.seconds, line.by));
+                if !built.decides(line.fate) {
+                    undecided.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
                 results.lock().map_err(|_| "a thread has panicked".to_owned())?.put(line)
             });
             if let Err(why) = kept {
@@ -227,6 +231,10 @@ fn run_all(
     std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
     if let Ok(Some(why)) = fault.into_inner() {
         return Err(why);
+    }
+    let undecided = undecided.into_inner();
+    if undecided > 0 {
+        say(format_args!("{undecided} survived what was built, and have no result: other rooms' tests may catch them (`build` without --rooms)"));
     }
     let left = open.into_inner().map_or(0, |open| open.len());
     say(format_args!("{} mutants run, {left} left, {:.0} s", count - left, began.elapsed().as_secs_f64()));

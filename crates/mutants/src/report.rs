@@ -93,7 +93,7 @@ pub fn report(set: &Set, results: &Results, survivors: &Survivors) -> Report {
     let (mut told, mut unexplained) = (Vec::new(), Vec::new());
     let mut idle: Vec<u32> = survivors.0.keys().copied().collect();
     for mutant in &set.mutants {
-        let line = results.get(mutant.number);
+        let line = results.of(mutant);
         let explained = survivors.0.get(&mutant.number);
         for row in [rooms.entry(&mutant.room).or_default(), rules.entry(&mutant.rule).or_default(), &mut total] {
             row.all += 1;

@@ -1,6 +1,7 @@
 //! What came of each mutant, a line each, in a file that is kept.
 
 use crate::Fault;
+use crate::selection::Mutant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,6 +27,9 @@ pub enum Fate {
 pub struct Line {
     /// The mutant.
     pub number: u32,
+    /// Its [`Mutant::mark`].
+    #[serde(default)]
+    pub mark: String,
     /// What came of it.
     pub fate: Fate,
     /// What caught it: the test, or protocol, profile, seed and promise.
@@ -36,6 +40,14 @@ pub struct Line {
     pub seconds: f64,
     /// How many seeds were run.
     pub seeds: u64,
+}
+
+impl Line {
+    /// Of a mutant that has not been run.
+    pub fn new(mutant: &Mutant, fate: Fate) -> Line {
+        let (number, mark) = (mutant.number, mutant.mark.clone());
+        Line { number, mark, fate, by: String::new(), reached: false, seconds: 0.0, seeds: 0 }
+    }
 }
 
 /// The file of results.
@@ -60,9 +72,9 @@ impl Results {
         Ok(Results { path: path.to_owned(), lines })
     }
 
-    /// What came of a mutant, if it was run.
-    pub fn get(&self, number: u32) -> Option<&Line> {
-        self.lines.get(&number)
+    /// What came of a mutant, if it was run; not what came of one that had its number before.
+    pub fn of(&self, mutant: &Mutant) -> Option<&Line> {
+        self.lines.get(&mutant.number).filter(|line| line.mark == mutant.mark)
     }
 
     /// Takes in a line beside those that others have put into the file meanwhile, and writes it.

@@ -4,7 +4,7 @@ use crate::Fault;
 use crate::building::{BASELINE, Built, Folder, Program};
 use crate::process::{self, Ended, Outcome};
 use crate::results::{Fate, Line, Results};
-use crate::selection::{Set, room};
+use crate::selection::{Mutant, Set, room};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -129,38 +129,37 @@ pub fn baseline(built: &Built, folder: &Folder, each: u64, longest: Duration, sa
     Ok(found)
 }
 
-/// The mutants that are to be run, and their files: those of `only`, whatever came of them; else those without a result, or with `survivors` those that survived.
+/// The mutants that are to be run: those of `only`, whatever came of them; else those without a result, or with `survivors` those that survived.
 ///
 /// # Errors
 /// One of `only` cannot be run.
-pub fn open(set: &Set, built: &Built, results: &Results, only: &[u32], survivors: bool) -> Result<Vec<(u32, String)>, Fault> {
-    let is_there = |number: u32| set.mutants.iter().any(|mutant| mutant.number == number);
-    if let Some(number) = only.iter().find(|number| !is_there(**number) || !built.mutants.contains(*number)) {
-        let why = match (is_there(*number), built.dropped.contains(number)) {
+pub fn open(set: &Set, built: &Built, results: &Results, only: &[u32], survivors: bool) -> Result<Vec<Mutant>, Fault> {
+    let found = |number: u32| set.mutants.iter().find(|mutant| mutant.number == number);
+    if let Some(number) = only.iter().find(|number| found(**number).is_none_or(|mutant| !built.has(mutant))) {
+        let why = match (found(*number).is_some(), built.dropped.contains(number)) {
             (false, _) => "there is no such mutant",
             (true, true) => "it does not compile; a build tries it again when its line in results.jsonl is gone",
             (true, false) => "it is not in the build: `list --stale` says if it is stale, and `build` makes another one",
         };
         return Err(format!("mutant {number}: {why}"));
     }
-    let wanted = |number: u32| match results.get(number) {
-        _ if !only.is_empty() => only.contains(&number),
+    let wanted = |mutant: &Mutant| match results.of(mutant) {
+        _ if !only.is_empty() => only.contains(&mutant.number),
         None => !survivors,
         Some(line) => survivors && line.fate == Fate::Survived,
     };
-    let open = set.mutants.iter().filter(|mutant| wanted(mutant.number) && built.mutants.contains(&mutant.number));
-    Ok(open.map(|mutant| (mutant.number, mutant.file.clone())).collect())
+    Ok(set.mutants.iter().filter(|mutant| wanted(mutant) && built.has(mutant)).cloned().collect())
 }
 
-/// Runs a mutant of `file` until something notices it.
+/// Runs a mutant until something notices it.
 ///
 /// # Errors
 /// A program cannot be started.
-pub fn mutant(number: u32, file: &str, built: &Built, baseline: &Baseline, folder: &Folder, budget: Budget) -> Result<Line, Fault> {
-    let began = Instant::now();
+pub fn mutant(mutant: &Mutant, built: &Built, baseline: &Baseline, folder: &Folder, budget: Budget) -> Result<Line, Fault> {
+    let (began, number, file) = (Instant::now(), mutant.number, &mutant.file);
     let seen = folder.state(&format!("seen-{number}"));
     let _ = fs::remove_file(&seen);
-    let mut line = Line { number, fate: Fate::Survived, by: String::new(), reached: false, seconds: 0.0, seeds: 0 };
+    let mut line = Line::new(mutant, Fate::Survived);
     let mut programs: Vec<(&Program, f64, &BTreeSet<String>)> = Vec::new();
     for (program, seconds, cover) in &baseline.programs {
         let Some(names) = cover.get(&number) else { continue };

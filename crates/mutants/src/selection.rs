@@ -75,6 +75,8 @@ struct Hand {
 pub struct Mutant {
     /// Its number.
     pub number: u32,
+    /// What it is, whatever its number and wherever its code stands: another mutant under the same number has another one.
+    pub mark: String,
     /// The room.
     pub room: String,
     /// The file.
@@ -137,6 +139,10 @@ pub fn room(file: &str) -> &str {
     file.split('/').nth(1).unwrap_or(file)
 }
 
+fn mark(parts: &[&str]) -> String {
+    format!("{:016x}", hash(&parts.join("\0")))
+}
+
 fn place_by_hand(written: &Written, source: &Source) -> Result<Edit, String> {
     let mut at = source.text.match_indices(&written.find).map(|(at, _)| at);
     let (Some(start), None) = (at.next(), at.next()) else {
@@ -185,6 +191,7 @@ impl Set {
             }
             set.mutants.push(Mutant {
                 number: one.number,
+                mark: mark(&[&one.function, &one.rule, &one.text, &one.nth.to_string()]),
                 room: room(&one.file).to_owned(),
                 file: one.file.clone(),
                 function: one.function.clone(),
@@ -204,6 +211,7 @@ impl Set {
             }
             set.mutants.push(Mutant {
                 number: one.number,
+                mark: mark(&[&one.find, &one.replace]),
                 room: room(&one.file).to_owned(),
                 file: one.file.clone(),
                 function: String::new(),

@@ -6,7 +6,7 @@ use rheostat_mutants::report;
 use rheostat_mutants::results::{Fate, Line, Results};
 use rheostat_mutants::rewrite::{Edit, crossing, rewrite};
 use rheostat_mutants::running::{self, Baseline, Budget};
-use rheostat_mutants::selection::{self, Chosen, Set, Written};
+use rheostat_mutants::selection::{self, Chosen, Mutant, Set, Written};
 use rheostat_mutants::sites::{self, Form, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -281,20 +281,26 @@ fn a_process_does_not_outlive_who_has_started_it() {
     assert_eq!(child.wait().unwrap().signal(), Some(9));
 }
 
-fn line(number: u32, fate: Fate) -> Line {
-    Line { number, fate, by: String::new(), reached: true, seconds: 1.0, seeds: 0 }
+fn line(mutant: &Mutant, fate: Fate) -> Line {
+    Line { reached: true, seconds: 1.0, ..Line::new(mutant, fate) }
+}
+
+fn set_of_twenty() -> Set {
+    let source = source();
+    let chosen = chosen(&source);
+    Set::of(&[source], &chosen, &[]).unwrap()
 }
 
 #[test]
 fn two_at_once_lose_nothing_of_each_other() {
-    let folder = tempfile::tempdir().unwrap();
+    let (folder, mutants) = (tempfile::tempdir().unwrap(), set_of_twenty().mutants);
     let file = folder.path().join("results.jsonl");
     let (mut one, mut other) = (Results::read(&file).unwrap(), Results::read(&file).unwrap());
-    one.put(line(1, Fate::Test)).unwrap();
-    other.put(line(2, Fate::Seed)).unwrap();
-    one.put(line(3, Fate::Test)).unwrap();
+    one.put(line(&mutants[0], Fate::Test)).unwrap();
+    other.put(line(&mutants[1], Fate::Seed)).unwrap();
+    one.put(line(&mutants[2], Fate::Test)).unwrap();
     let all = Results::read(&file).unwrap();
-    assert_eq!([1, 2, 3].map(|number| all.get(number).map(|line| line.fate)), [Some(Fate::Test), Some(Fate::Seed), Some(Fate::Test)]);
+    assert_eq!([0, 1, 2].map(|at| all.of(&mutants[at]).map(|line| line.fate)), [Some(Fate::Test), Some(Fate::Seed), Some(Fate::Test)]);
     let kept = building::Folder(folder.path().join("kept"));
     let alone = kept.alone().unwrap();
     assert!(kept.alone().unwrap_err().contains("another rheostat-mutants works there"));
@@ -307,17 +313,15 @@ fn two_at_once_lose_nothing_of_each_other() {
 
 #[test]
 fn a_mutant_that_is_asked_for_and_cannot_be_run_is_told() {
-    let source = source();
-    let chosen = chosen(&source);
-    let set = Set::of(&[source], &chosen, &[]).unwrap();
+    let set = set_of_twenty();
     let folder = tempfile::tempdir().unwrap();
     let mut results = Results::read(&folder.path().join("results.jsonl")).unwrap();
-    results.put(line(1, Fate::Survived)).unwrap();
-    results.put(line(2, Fate::Test)).unwrap();
-    let built = Built { dropped: BTreeSet::from([4]), mutants: BTreeSet::from([1, 2, 3]), ..Built::default() };
+    results.put(line(&set.mutants[0], Fate::Survived)).unwrap();
+    results.put(line(&set.mutants[1], Fate::Test)).unwrap();
+    let built = Built { dropped: BTreeSet::from([4]), mutants: marks(&set.mutants[..3]), ..Built::default() };
     let open = |only: &[u32], survivors: bool| {
         let open = running::open(&set, &built, &results, only, survivors)?;
-        Ok::<Vec<u32>, String>(open.into_iter().map(|(number, _)| number).collect())
+        Ok::<Vec<u32>, String>(open.into_iter().map(|mutant| mutant.number).collect())
     };
     assert_eq!(open(&[], false), Ok(vec![3]));
     assert_eq!(open(&[], true), Ok(vec![1]));
@@ -326,6 +330,69 @@ fn a_mutant_that_is_asked_for_and_cannot_be_run_is_told() {
         let error = open(&[2, number], false).unwrap_err();
         assert!(error.starts_with(&format!("mutant {number}: {why}")), "{error}");
     }
+}
+
+fn marks(mutants: &[Mutant]) -> BTreeMap<u32, String> {
+    mutants.iter().map(|mutant| (mutant.number, mutant.mark.clone())).collect()
+}
+
+#[test]
+fn a_mutant_that_takes_anothers_number_does_not_take_its_result() {
+    let source = source();
+    let chosen = chosen(&source);
+    let of = |chosen: &[Chosen]| Set::of(std::slice::from_ref(&source), chosen, &[]).unwrap();
+    let before = of(&chosen);
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::read(&folder.path().join("results.jsonl")).unwrap();
+    before.mutants.iter().for_each(|mutant| results.put(line(mutant, Fate::Test)).unwrap());
+    let whole = Built { mutants: marks(&before.mutants), ..Built::default() };
+    let open = |set: &Set, built: &Built| running::open(set, built, &results, &[], false).unwrap().iter().map(|one| one.number).collect::<Vec<_>>();
+    assert_eq!(open(&before, &whole), Vec::<u32>::new());
+    // The last two change places.
+    let mut replaced = chosen[..18].to_vec();
+    replaced.extend([Chosen { number: 19, ..chosen[19].clone() }, Chosen { number: 20, ..chosen[18].clone() }]);
+    let after = of(&replaced);
+    assert_eq!(open(&after, &whole), Vec::<u32>::new(), "the build has others under these numbers");
+    assert_eq!(open(&after, &Built { mutants: marks(&after.mutants), ..Built::default() }), [19, 20]);
+    let told = report::report(&after, &results, &report::Survivors::default());
+    assert!(told.text.contains("| `clock` | 20 | 0 | 18 | 0 | 0 | 0 | 2 | 100.0 % |"), "{}", told.text);
+    // Where its code stands is not what it is.
+    let moved: Vec<Chosen> = chosen.iter().map(|one| Chosen { file: "crates/clock/src/elsewhere.rs".to_owned(), ..one.clone() }).collect();
+    assert_eq!(marks(&of(&moved).mutants), marks(&before.mutants));
+}
+
+/// A run of the program, over a build that somebody else has made.
+#[test]
+fn what_survives_a_part_of_the_tests_has_no_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let put = |name: &str, text: &str| {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    put(FILE, SOURCE);
+    put("crates/mutants/selection.toml", &selection::text(&chosen(&source()), 3));
+    let set = Set::read(&root).unwrap();
+    let kept = building::Folder(root.join("kept"));
+    std::fs::create_dir_all(&kept.0).unwrap();
+    kept.keep(building::BASELINE, &Baseline::default()).unwrap();
+    let results = || Results::read(&root.join("crates/mutants/results.jsonl")).unwrap();
+    let run = |rooms: &[&str], seeds: Option<&str>| {
+        let programs = rooms.iter().map(|room| Program { room: (*room).to_owned(), name: "lib".to_owned(), path: "true".into() }).collect();
+        let built = Built { programs, seeds: seeds.map(Into::into), mutants: marks(&set.mutants[..1]), ..Built::default() };
+        kept.keep(building::BUILT, &built).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rheostat-mutants"));
+        let done = command.args(["run", "--folder", "kept"]).current_dir(&root).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    for said in [run(&["clock"], None), run(rheostat_mutants::TESTED, None)] {
+        assert!(said.contains("1 survived what was built, and have no result"), "{said}");
+        assert_eq!(results().of(&set.mutants[0]), None);
+    }
+    assert!(!run(rheostat_mutants::TESTED, Some("true")).contains("no result"));
+    assert_eq!(results().of(&set.mutants[0]).map(|line| line.fate), Some(Fate::Survived));
 }
 
 #[test]
@@ -347,7 +414,7 @@ fn a_part_of_a_baseline_is_not_kept_and_a_second_of_seeds_is_not_none() {
     let known = Baseline { kinds: vec!["kind".to_owned()], cover, ..Baseline::default() };
     let built = Built { seeds: Some("false".into()), ..Built::default() };
     let budget = Budget { seeds: Duration::from_secs(1), longest: 1.0 };
-    assert_eq!(running::mutant(1, FILE, &built, &known, &kept, budget).unwrap().fate, Fate::Seed);
+    assert_eq!(running::mutant(&set_of_twenty().mutants[0], &built, &known, &kept, budget).unwrap().fate, Fate::Seed);
 }
 
 #[test]
@@ -366,8 +433,8 @@ fn a_report_counts_each_fate_once_and_asks_for_explanations() {
     let folder = tempfile::tempdir().unwrap();
     let mut results = Results::read(&folder.path().join("results.jsonl")).unwrap();
     let fates = [Fate::Test, Fate::Seed, Fate::Seed, Fate::Survived, Fate::Survived, Fate::Survived, Fate::DoesNotCompile];
-    for (at, fate) in fates.into_iter().enumerate() {
-        let line = Line { number: at as u32 + 1, fate, by: "x".to_owned(), reached: fate != Fate::Survived, seconds: 1.0, seeds: 0 };
+    for (mutant, fate) in set.mutants.iter().zip(fates) {
+        let line = Line { by: "x".to_owned(), reached: fate != Fate::Survived, ..Line::new(mutant, fate) };
         results.put(Line { fate: Fate::Survived, ..line.clone() }).unwrap();
         results.put(line).unwrap();
     }

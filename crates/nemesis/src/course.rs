@@ -187,7 +187,10 @@ pub fn draw(from: &Drawn<'_>) -> Vec<Episode> {
         at_ms += from.every_ms;
     }
     if from.faults.contains(&Fault::Lose) && from.nodes.len() > 1 {
-        let at_ms = episodes.pop().map_or(at_ms, |last: Episode| last.at_ms);
+        // It takes the last one's place only where there is none behind it.
+        if at_ms + from.every_ms > from.duration_ms {
+            at_ms = episodes.pop().map_or(at_ms, |last: Episode| last.at_ms);
+        }
         if at_ms + from.every_ms <= from.duration_ms {
             episodes.push(Episode { at_ms, acts: vec![(0, Act::Lose(from.nodes.len() - 1))] });
         }
@@ -358,6 +361,18 @@ mod tests {
         assert_eq!(links.count(), 0);
         assert!(course.iter().all(|episode| episode.acts[0].1.fault() != Fault::Lose), "it is all that there is");
         assert!(draw(&Drawn { nodes: &[3], faults: &[Fault::Cut], ..from(7) }).is_empty());
+    }
+
+    #[test]
+    fn what_comes_once_comes_before_a_data_center_is_lost() {
+        for seed in 0..50 {
+            let course = draw(&Drawn { faults: &[Fault::Join, Fault::Split, Fault::Lose], ..from(seed) });
+            let mut kinds: Vec<Fault> = course.iter().map(|episode| episode.acts[0].1.fault()).collect();
+            assert_eq!(kinds.pop(), Some(Fault::Lose));
+            kinds.sort_unstable();
+            assert_eq!(kinds, [Fault::Join, Fault::Split]);
+            assert!(course.iter().zip(&course[1..]).all(|(one, next)| one.at_ms + 10_000 == next.at_ms), "{course:?}");
+        }
     }
 
     #[test]

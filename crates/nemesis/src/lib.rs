@@ -31,6 +31,7 @@ use rheostat_cluster::description::{DataCenter, ListedNode, Network};
 use rheostat_cluster::{Description, Processes};
 use rheostat_core::dial::Level;
 use rheostat_protocols::registry::{self, ProtocolInfo};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -151,6 +152,9 @@ impl Options {
         if self.faults == [Fault::Move] && self.roomy().is_empty() {
             return Err(format!("there is nowhere to move to: {} nodes have {} replicas of each partition", self.nodes, self.replicas));
         }
+        if !self.faults.is_empty() && self.course().is_empty() {
+            return Err("none of these faults can come: cut and slow need two data centers, move more nodes than there are replicas".into());
+        }
         Ok(info)
     }
 
@@ -236,7 +240,7 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report,
     let world = Arc::new(world);
     let mut clients = start_clients(&world, options);
     let began = Instant::now();
-    let mut happened = Vec::new();
+    let (mut happened, mut came) = (Vec::new(), BTreeSet::new());
     for episode in options.course() {
         let at = began + Duration::from_millis(episode.at_ms);
         if at.max(Instant::now()) + options.every > began + options.duration {
@@ -255,6 +259,7 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report,
             tokio::time::sleep(LAST_WORDS).await;
             let _ = world.gone.set(Gone { dc: *dc, from_us });
         }
+        came.extend(episode.acts.iter().map(|(_, act)| act.fault()));
         let done = operator.run(&episode).await;
         let repeated = std::mem::take(&mut operator.repeated);
         let told = world.told();
@@ -281,6 +286,10 @@ pub async fn run(options: &Options, mut say: impl FnMut(&str)) -> Result<Report,
         clients.shutdown().await;
     }
     say(&format!("{:6.1} s  the load is over; waiting until all agree", began.elapsed().as_secs_f64()));
+    let missing: Vec<&str> = options.faults.iter().filter(|fault| !came.contains(fault)).map(|fault| fault.name()).collect();
+    if !missing.is_empty() {
+        say(&format!("          did not come: {}", missing.join(", ")));
+    }
     let counter = settle(&mut operator, &world).await;
     operator.processes.end().await;
     let world = Arc::into_inner(world).ok_or("a client has not ended")?;
@@ -473,10 +482,8 @@ fn judge(options: &Options, info: &ProtocolInfo, world: World, mut happened: Vec
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_was_found_is_told_though_the_history_cannot_be_kept() {
-        let info = registry::info("causal").unwrap();
-        let options = Options {
+    fn options() -> Options {
+        Options {
             program: PathBuf::new(),
             first_program: None,
             folder: PathBuf::from("/no/such/folder"),
@@ -494,7 +501,23 @@ mod tests {
             patience: Duration::from_secs(1),
             faults: Vec::new(),
             seed: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_can_go_wrong_though_it_was_asked_for_is_refused() {
+        let of = |data_centers: u8, faults: &[Fault]| Options { data_centers, faults: faults.to_vec(), ..options() }.check().map(drop);
+        let refused = of(1, &[Fault::Cut, Fault::Slow, Fault::Move]);
+        assert!(refused.is_err_and(|why| why.contains("cut and slow need two data centers")));
+        for (data_centers, faults) in [(1, &[][..]), (2, &[Fault::Cut][..]), (1, &[Fault::Cut, Fault::Kill][..])] {
+            assert_eq!(of(data_centers, faults), Ok(()), "{faults:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_told_though_the_history_cannot_be_kept() {
+        let info = registry::info("causal").unwrap();
+        let options = options();
         let world = World::new(options.names(), vec![Vec::new()], Asked::of(&info, None), 1, 10_000);
         world.find("something".into());
         let report = judge(&options, &info, world, Vec::new(), None).unwrap();

@@ -76,6 +76,35 @@ impl Operator {
     /// # Errors
     /// In words: what an operator would not put up with.
     pub(crate) async fn run(&mut self, episode: &Episode) -> Result<(), String> {
+        let done = self.go_through(episode).await;
+        if done.is_err() {
+            self.put_right(episode).await;
+        }
+        done
+    }
+
+    /// Ends what an episode that broke off has left, so that it does not pass for something that is found. Whoever waits for the nodes tells what cannot be ended.
+    async fn put_right(&mut self, episode: &Episode) {
+        for (_, act) in &episode.acts {
+            let left = match *act {
+                Act::Kill(node, _) | Act::Stop(node, _) | Act::Empty(node) => vec![self.index(node)],
+                Act::Split => (0..self.processes.nodes.len()).collect(),
+                _ => Vec::new(),
+            };
+            for index in left {
+                if self.processes.pid(index).is_none() {
+                    let _ = self.processes.restart(index);
+                }
+            }
+            match *act {
+                Act::Pause(node, _) => drop(self.processes.signal(self.index(node), Signal::CONT)),
+                Act::Cut(ends, _) => drop(self.link("resume-link", ends).await),
+                _ => {}
+            }
+        }
+    }
+
+    async fn go_through(&mut self, episode: &Episode) -> Result<(), String> {
         let (began, alone) = (Instant::now(), episode.acts.len() == 1);
         for (at_ms, step) in steps(episode) {
             tokio::time::sleep_until(began + Duration::from_millis(at_ms)).await;

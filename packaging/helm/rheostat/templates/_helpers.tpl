@@ -29,7 +29,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   {{- $names = append $names .name -}}
   {{- if and .hosts (ne (len .hosts) (int .nodes)) -}}{{- fail (printf "dataCenters: %s has %d nodes and %d hosts" .name (int .nodes) (len .hosts)) -}}{{- end -}}
   {{- if and (gt (int .nodes) (int $.Values.partitions)) (not $replicated) (not $.Values.existingConfig) -}}{{- fail (printf "dataCenters: %s has %d nodes for %d partitions, and one that owns none does not start: more partitions, or a keyspace with replicas" .name (int .nodes) (int $.Values.partitions)) -}}{{- end -}}
-  {{- if or (not $.Values.here) (has .name $.Values.here) -}}{{- $items = append $items . -}}{{- end -}}
+  {{- if or (not $.Values.here) (has .name $.Values.here) -}}
+    {{- $items = append $items . -}}
+    {{- $set := printf "%s-%s" (include "rheostat.fullname" $) .name -}}
+    {{- /* A pod's labels hold its StatefulSet's name, and 11 characters more; a label has 63. */ -}}
+    {{- if gt (len $set) 52 -}}{{- fail (printf "dataCenters: the StatefulSet of %s would be called %s, which has %d characters, and Kubernetes makes pods for 52 at most: say a shorter fullnameOverride" .name $set (len $set)) -}}{{- end -}}
+    {{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" $set) -}}{{- fail (printf "dataCenters: the Service of %s would be called %s, which Kubernetes does not take (small letters, digits and dashes, a letter first): say a fullnameOverride" .name $set) -}}{{- end -}}
+  {{- end -}}
 {{- end -}}
 {{- range .Values.here -}}
   {{- if not (has . $names) -}}{{- fail (printf "here: there is no data center %s; there are: %s" . (join ", " $names)) -}}{{- end -}}
