@@ -57,6 +57,10 @@ impl Shape {
                 // The grid of clients that is closest to a square.
                 let down = (1..=clients).filter(|rows| clients.is_multiple_of(*rows) && rows * rows <= clients).max().unwrap_or(1);
                 let across = clients / down;
+                // With more rows or columns than the nodes have, some clients would have none: then nodes are shared out row by row.
+                if across > width || down > height {
+                    return node * clients / (width * height);
+                }
                 let (row, column) = (node / width, node % width);
                 (row * down / height) * across + column * across / width
             }
@@ -341,6 +345,7 @@ pub fn wrong(prefix: &str, states: &BTreeMap<u32, Vec<String>>, values: &BTreeMa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn clients_have_sections_of_about_the_same_size() {
@@ -352,6 +357,17 @@ mod tests {
         }
         let shape = Shape::Grid { width: 4, height: 4 };
         assert_eq!([0, 1, 2, 7, 8, 15].map(|node| shape.owner(node, 4)), [0, 0, 1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn every_client_has_a_node() {
+        for (width, height) in [(4, 4), (3, 5), (2, 9), (9, 2), (1, 6)] {
+            let (shape, nodes) = (Shape::Grid { width, height }, width * height);
+            for clients in 1..=nodes {
+                let owners: BTreeSet<usize> = (0..nodes as u32).map(|node| shape.owner(node, clients)).collect();
+                assert_eq!(owners, (0..clients).collect::<BTreeSet<usize>>(), "{clients} clients of {width} x {height}");
+            }
+        }
     }
 
     #[test]

@@ -28,8 +28,11 @@ impl Series {
         Series::new(self.rounds.iter().zip(&base.rounds).filter(|(_, base)| **base > 0.0).map(|(value, base)| value / base).collect())
     }
 
-    /// `1.52 (1.48-1.60)`: median and spread with two digits.
+    /// `1.52 (1.48-1.60)`: median and spread with two digits; `-` where there was nothing to divide by.
     pub fn ratio_text(&self) -> String {
+        if self.rounds.is_empty() {
+            return "-".to_owned();
+        }
         format!("{:.2} ({:.2}-{:.2})", self.median, self.smallest, self.largest)
     }
 }
@@ -51,6 +54,7 @@ mod tests {
         assert_eq!(ratio.rounds, [2.0, 1.5, 1.0]);
         assert_eq!(ratio.ratio_text(), "1.50 (1.00-2.00)");
         assert_eq!(Series::new(Vec::new()), Series::default());
+        assert_eq!(other.over(&Series::default()).ratio_text(), "-");
         assert_eq!((order(3, 0), order(3, 1)), (vec![0, 1, 2], vec![2, 1, 0]));
     }
 }

@@ -71,13 +71,15 @@ pub fn bounds(expect: &Expect) -> String {
     parts.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", number(bound?)))).collect::<Vec<_>>().join(", ")
 }
 
-/// A number with three or four digits that count.
+/// A number with three or four digits that count, or fewer where it is small.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if value.fract() == 0.0 && size < 1e9 => format!("{value:.0}"),
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
+        // Three places would show none of them.
+        size if size < 0.001 => format!("{value:.2e}"),
         _ => format!("{value:.3}"),
     }
 }

@@ -165,14 +165,16 @@ impl RowFile {
         let path = RowFile::path(folder, name);
         let words = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let text = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             other => other.map_err(words)?,
         };
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let rows = read(&path, &text[..whole])?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        // Half a line may end within a character.
+        let text = std::str::from_utf8(&bytes[..whole]).map_err(|error| format!("{}: {error}; delete the file to begin anew", path.display()))?;
+        let rows = read(&path, text)?;
         let file = File::options().create(true).append(true).open(&path).map_err(words)?;
-        let half = (whole < text.len()).then_some((whole as u64, text.len() as u64));
+        let half = (whole < bytes.len()).then_some((whole as u64, bytes.len() as u64));
         Ok((RowFile { path, file, half }, rows))
     }
 

@@ -162,9 +162,9 @@ fn a_run_that_was_stopped_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let error = run_in(folder.path(), TINY, false, Box::new(Stops(3))).unwrap_err();
     assert!(error.contains("tiny on ground virtual: CausalSpartanX, skew 5: stopped"), "{error}");
-    // Half a line, as a process leaves it that is killed while it writes.
+    // Half a line, as a process leaves it that is killed while it writes; it ends within a character.
     let path = RowFile::path(folder.path(), "tiny");
-    std::fs::File::options().append(true).open(&path).unwrap().write_all(b"{\"experiment\":\"ti").unwrap();
+    std::fs::File::options().append(true).open(&path).unwrap().write_all(b"{\"experiment\":\"ti\xce").unwrap();
     let ran = run_in(folder.path(), TINY, false, Box::new(Stops(100))).unwrap();
     assert_eq!((ran.rows.len(), ran.measured), (8, 5));
     let ran = run_in(folder.path(), TINY, false, Box::new(Stops(0))).unwrap();
@@ -257,6 +257,7 @@ fn expectations_can_fail() {
     assert_eq!(verdict(&TINY.replace("at_least = 2.0", "at_most = 1.0")).verdict, Verdict::Failed(1));
     assert_eq!(verdict(&TINY.replace("at_least = 2.0", "at_least = 2.0\nat_most = 100.0")).verdict, Verdict::Met);
     assert_eq!(verdict(&TINY.replace("measure = \"put_mean_ms\"", "measure = \"no_such_thing\"")).verdict, Verdict::NotMeasured);
+    assert_eq!([0.0, 0.00042, -0.00042, 0.0421, 12.346].map(expect::number), ["0", "4.20e-4", "-4.20e-4", "0.042", "12.35"]);
     // At every place that fits: one of the two fails.
     let everywhere = TINY.replace("at = { skew = 5 }\nat_least", "at_least");
     assert_eq!(verdict(&everywhere).verdict, Verdict::Failed(1));
@@ -292,6 +293,29 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
         ("of = \"GentleRain\"", "of = \"CausalSpartanX\"", line_of("[[expect]]"), "divided by itself"),
         ("measure_ms = 200", "measure_ms = 200000000", line_of("[quick]"), "quick.measure_ms"),
         ("factor = 2, keys = 4", "factor = 0, keys = 4", line_of("[[load]]"), "load.does.amplified.factor: 0"),
+        ("factor = 2, keys = 4", "factor = 2, keys = 600000", line_of("[[load]]"), "more than 1000000 in 2 partitions together"),
+        ("does = { amp", "measured = false\ndoes = { amp", line_of("[[load]]"), "load: no client is measured"),
+        ("round_trip_ms = 10.0\n", "round_trip_ms = -10.0\n", line_of("[cluster]"), "cluster.round_trip_ms: -10 is not between 0 and 3600000"),
+        ("round_trip_ms = 10.0\n", "round_trip_ms = nan\n", line_of("[cluster]"), "cluster.round_trip_ms: NaN is not between"),
+        (
+            "round_trip_ms = 10.0\n",
+            "round_trip_ms = 10.0\nround_trips_ms = { \"one:tow\" = 80 }\n",
+            line_of("[cluster]"),
+            "there are no two regions `one:tow`",
+        ),
+        (
+            "round_trip_ms = 10.0\n",
+            "round_trips_ms = { \"one:two\" = 80, \"two:one\" = 8 }\n",
+            line_of("[cluster]"),
+            "`one:two` is there in both directions",
+        ),
+        (
+            "paths = [\"cluster.clocks.ms\"]\nquick = [0, 5]\nfull = [0, 5, 20]",
+            "paths = [\"contender.1.read_level\"]\nquick = [\"eventaul\"]\nfull = [\"eventual\"]",
+            line_of("[[sweep]]"),
+            "contender `CausalSpartanX`: there is no level `eventaul`",
+        ),
+        ("name = \"spread\"", "name = \"latency\"", line_of("[[chart]]"), "chart `latency`: its name is there twice"),
     ];
     for (old, new, line, says) in cases {
         assert!(TINY.contains(old), "{old}");
@@ -474,7 +498,11 @@ fn what_an_application_cannot_be_is_said() {
         let error = experiment::parse("application.toml", &APPLICATION.replace(old, new)).unwrap_err();
         assert!(error.contains(says), "{new:?}: {error}");
     }
-    // What only shows when it is put together.
+    // What only shows when it is put together, or run.
+    let small = APPLICATION.replace("nodes = 120", "nodes = 8").replace("warm_ms = 0", "warm_ms = 200000").replace("= 100000", "= 1000");
+    let experiment = experiment::parse("application.toml", &small).unwrap();
+    let error = VirtualTime.run(&experiment::points(&experiment, &small, false).unwrap()[2]).unwrap_err();
+    assert!(error.contains("the application ended while it warmed up"), "{error}");
     for (old, new, says) in [
         ("monitor = true, rollback", "rollback", "needs --monitor"),
         ("clients = 4\ndoes = { social = { nodes = 120, graph = \"regular\" }", "clients = 400\ndoes = { weather = { nodes = 40 }", "each needs one"),
@@ -531,6 +559,10 @@ fn nothing_passes_a_link_that_is_cut() {
     assert!(seen(1) <= 2.0, "what was under way, and nothing else: {:?}", cut.slices["visibility_count"]);
     // From the first write that was held back to the end of the second cut, and a way or two.
     assert!((950.0..1200.0).contains(&cut.values["visibility_max_ms"]), "{:?}", cut.values);
+    let early = CUT.replace("from_ms = 1000, until_ms = 1800", "from_ms = 0, until_ms = 1800");
+    let at_first = measure(&early);
+    let seen = &at_first.slices["visibility_count"];
+    assert!(seen[0].is_none() && seen[1].is_none() && seen[2] > Some(10.0), "{seen:?}");
     let whole = measure(&CUT.replace("between = [1, 0]", "between = [2, 0]").replace("between = [0, 1]", "between = [2, 1]"));
     assert!(whole.values["visibility_max_ms"] < 120.0, "{:?}", whole.values);
     for (old, new, says) in [
@@ -560,6 +592,57 @@ fn a_slice_is_as_long_as_it_was_measured() {
     assert!(short[3].unwrap() > 0.8 * short[2].unwrap(), "half a second: {short:?}");
     let early = rates("measure_ms = 4000\noperations = 20");
     assert!(early[0].is_some() && early[3].is_none(), "it ended in the first second: {early:?}");
+    assert!(early[0].unwrap() > 0.8 * short[0].unwrap(), "part of a second: {early:?}, {short:?}");
+}
+
+#[test]
+fn a_predicted_transaction_of_another_data_center_goes_there() {
+    let mix = "{ mix = { put = 0.0, transactions = 1.0, transaction_keys = 8, keys = 40, remote = 1.0 } }";
+    let text = TINY
+        .replace("{ amplified = { factor = 2, keys = 4 } }", mix)
+        .replace("protocol = \"causal\"", "protocol = \"causal\"\nstrategy = \"predicted\"");
+    let experiment = experiment::parse("tiny.toml", &text).unwrap();
+    let point = experiment::points(&experiment, &text, false).unwrap().remove(1);
+    let measured = VirtualTime.run(&point).unwrap();
+    assert!(measured.values["transactions_predicted_percent"] > 0.0, "{:?}", measured.values);
+    // None is sooner than a round trip.
+    assert!(measured.distributions["transaction_ms"][0] >= 10.0, "{:?}", measured.distributions["transaction_ms"]);
+}
+
+#[test]
+fn what_servers_do_after_the_measured_time_of_an_application_is_not_counted() {
+    let busiest = |measure_ms: &str| {
+        let unwatched = "protocol = \"causal\"\noptions = { heartbeat_ms = 5, stabilization_ms = 5 }\n\n[[contender]]\nname = \"rolled";
+        let text = APPLICATION
+            .replace("clients = 4\n", "clients = 1\n")
+            .replace("{ social = { nodes = 120, graph = \"regular\" } }", "{ weather = { nodes = 40 } }")
+            .replace("protocol = \"quorum\"\n\n[[contender]]\nname = \"rolled", unwatched)
+            .replace("near_ms = 1.0", "near_ms = 1.0\nservice = { message_us = 200.0 }")
+            .replace("measure_ms = 100000\nslice_ms = 1000", measure_ms);
+        let experiment = experiment::parse("application.toml", &text).unwrap();
+        let point = experiment::points(&experiment, &text, false).unwrap().remove(0);
+        assert_eq!(point.contender.protocol, "causal");
+        VirtualTime.run(&point).unwrap().values["busiest_server_percent"]
+    };
+    // Messages between servers are most of what they do, and three seconds at least pass until the outcome is looked at.
+    let (short, long) = (busiest("measure_ms = 200"), busiest("measure_ms = 10000"));
+    assert!(long > 0.0 && short < 3.0 * long, "{short} and {long} percent");
+}
+
+#[test]
+fn who_watches_is_called_often_where_values_are_large() {
+    let text = CUT
+        .replace("{ ping-pong = { partition = 0 } }", "{ mix = { put = 1.0, keys = 1, value_bytes = 1000000 } }")
+        .replace("measure_ms = 4000", "measure_ms = 4000\noperations = 50");
+    let experiment = experiment::parse("cut.toml", &text).unwrap();
+    let point = &experiment::points(&experiment, &text, false).unwrap()[0];
+    let mut calls = 0u32;
+    let measured = VirtualTime::run_watched(point, &mut |_| {
+        calls += 1;
+        Ok(())
+    });
+    let written_bytes = 1e6 * measured.unwrap().values["put_count"];
+    assert!(written_bytes > 50e6 && f64::from(calls) > written_bytes / 10e6, "{calls} calls for {written_bytes} bytes");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::*;
 use rheostat_core::dial::Level;
 use rheostat_core::sla::ServiceLevel;
 use rheostat_protocols::registry;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Most data centers of a cluster.
@@ -19,6 +20,8 @@ pub(super) const LONGEST_MS: f64 = 3_600_000.0;
 const SLICES: u64 = 1_000;
 /// Most rows of one size of an experiment.
 const ROWS: usize = 10_000;
+/// Most keys of all partitions together that are listed before they are drawn from.
+const LISTED: u64 = 1_000_000;
 
 /// The experiment that `text` describes; `file` is its name in errors.
 ///
@@ -88,6 +91,7 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
         }
         range(&format!("{name}.repetitions"), size.repetitions.into(), 1.0, 1000.0)?;
     }
+    let (mut regions, mut pairs) = (BTreeSet::new(), BTreeSet::new());
     for full in [false, true] {
         // Counted before any is made: a few sweeps of a few values each are more than a machine holds.
         match experiment.rows(full) {
@@ -98,6 +102,9 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
         experiment.each(&table, full, |point| {
             let place = || point.at.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ");
             let described = |(span, what): Fault| (span, if point.at.is_empty() { what } else { format!("{what} (where {})", place()) });
+            regions.extend(point.cluster.regions.iter().cloned());
+            pairs.extend(point.cluster.round_trips_ms.keys().cloned());
+            check_asked(&point.contender).map_err(|what| described((of_contenders(experiment), what)))?;
             check_cluster(&point.cluster).map_err(described)?;
             check_load(point).map_err(described)?;
             match virtual_only(point).filter(|_| experiment.grounds.contains(&GroundName::Processes)) {
@@ -105,6 +112,11 @@ fn check(experiment: &Experiment, table: toml::Table) -> Result<(), Fault> {
                 None => Ok(()),
             }
         })?;
+    }
+    // A sweep can change which regions there are, and the file has the round trips of all of them.
+    let known = |pair: &&String| pair.match_indices(':').any(|(at, _)| regions.contains(&pair[..at]) && regions.contains(&pair[at + 1..]));
+    if let Some(pair) = pairs.iter().find(|pair| !known(pair)) {
+        return fault(format!("cluster.round_trips_ms: there are no two regions `{pair}`"));
     }
     experiment.chart.iter().try_for_each(|chart| check_chart(experiment, chart))?;
     for table in &experiment.table {
@@ -138,24 +150,40 @@ fn virtual_only(point: &Point) -> Option<&'static str> {
 }
 
 fn check_contender(experiment: &Experiment, contender: &Spanned<Contender>) -> Result<(), Fault> {
-    let Contender { name, protocol, options, read_level, write_level, service_level, .. } = contender.get_ref();
+    let name = &contender.get_ref().name;
     if experiment.contender.iter().filter(|other| other.get_ref().name == *name).count() > 1 {
         return fault_at(contender, format!("contender: `{name}` is there twice"));
     }
-    registry::check_options(protocol, options).or_else(|why| fault_at(contender, format!("contender `{name}`: {why}")))?;
+    check_asked(contender.get_ref()).or_else(|what| fault_at(contender, what))
+}
+
+/// Where what a sweep puts into a contender stands.
+fn of_contenders(experiment: &Experiment) -> Option<Range<usize>> {
+    let into = |sweep: &&Spanned<Sweep>| sweep.get_ref().paths.iter().any(|path| path.starts_with("contender."));
+    experiment.sweep.iter().find(into).map(Spanned::span)
+}
+
+/// Whether its protocol has what a contender asks for. Errors: in words.
+fn check_asked(contender: &Contender) -> Result<(), String> {
+    let Contender { name, protocol, options, read_level, write_level, service_level, clients, .. } = contender;
+    let wrong = |what: String| format!("contender `{name}`: {what}");
+    registry::check_options(protocol, options).map_err(wrong)?;
     if let Some(text) = service_level {
-        ServiceLevel::parse(text).or_else(|why| fault_at(contender, format!("contender `{name}`: {why}")))?;
+        ServiceLevel::parse(text).map_err(wrong)?;
     }
     let serves = registry::info(protocol).map(|info| info.serves);
     for level in [read_level, write_level].into_iter().flatten() {
         let Some(asked) = Level::from_name(level) else {
-            return fault_at(contender, format!("contender `{name}`: there is no level `{level}`; there are {}", Level::names()));
+            return Err(wrong(format!("there is no level `{level}`; there are {}", Level::names())));
         };
         if serves.is_some_and(|serves| serves(asked).is_none()) {
-            return fault_at(contender, format!("contender `{name}`: protocol {protocol} does not serve level {level}"));
+            return Err(wrong(format!("protocol {protocol} does not serve level {level}")));
         }
     }
-    Ok(())
+    match clients.as_ref().and_then(|clients| clients.settle_ms) {
+        Some(ms) => range("clients.settle_ms", ms, 0.0, LONGEST_MS).map_err(|(_, what)| wrong(what)),
+        None => Ok(()),
+    }
 }
 
 fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
@@ -171,9 +199,15 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
     }
     for (pair, ms) in &cluster.round_trips_ms {
         range(&format!("cluster.round_trips_ms.{pair}"), *ms, 0.0, LONGEST_MS)?;
-        if pair.split_once(':').is_none() {
+        let Some((one, other)) = pair.split_once(':').filter(|(one, other)| one != other) else {
             return fault(format!("cluster.round_trips_ms: `{pair}` is not a pair of regions, a:b"));
+        };
+        if cluster.round_trips_ms.contains_key(&format!("{other}:{one}")) {
+            return fault(format!("cluster.round_trips_ms: `{pair}` is there in both directions; a round trip has one time"));
         }
+    }
+    if let Some(ms) = cluster.round_trip_ms {
+        range("cluster.round_trip_ms", ms, 0.0, LONGEST_MS)?;
     }
     for a in 0..regions.len() {
         for b in a + 1..regions.len() {
@@ -236,7 +270,7 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Fault> {
 
 fn check_load(point: &Point) -> Result<(), Fault> {
     let (regions, partitions) = (point.cluster.regions.len(), point.cluster.partitions);
-    let mut clients = 0;
+    let (mut clients, mut measured) = (0, 0);
     if point.load.is_empty() {
         return fault("load: there is none");
     }
@@ -245,7 +279,10 @@ fn check_load(point: &Point) -> Result<(), Fault> {
             return fault(format!("load.data_centers: there is no data center {dc}"));
         }
         let places = if load.data_centers.is_empty() { regions } else { load.data_centers.len() };
-        clients += u64::from(load.clients) * places as u64;
+        let of_load = u64::from(load.clients) * places as u64;
+        clients += of_load;
+        // Of an application all is measured.
+        measured += if load.measured || load.does.is_application() { of_load } else { 0 };
         match &load.does {
             Act::Mix(mix) => {
                 let shares = [("put", mix.put), ("transactions", mix.transactions), ("remote", mix.remote)];
@@ -260,6 +297,9 @@ fn check_load(point: &Point) -> Result<(), Fault> {
                 range("load.does.amplified.factor", amplified.factor.into(), 1.0, 10_000.0)?;
                 range("load.does.amplified.keys", amplified.keys as f64, 1.0, 1e6)?;
                 range("load.does.amplified.value_bytes", amplified.value_bytes as f64, 0.0, 1e6)?;
+                if amplified.keys * u64::from(partitions) > LISTED {
+                    return fault(format!("load.does.amplified.keys: more than {LISTED} in {partitions} partitions together"));
+                }
             }
             Act::PingPong(ping) => {
                 range("load.does.ping-pong.poll_ms", ping.poll_ms, 0.0, LONGEST_MS)?;
@@ -297,7 +337,8 @@ fn check_load(point: &Point) -> Result<(), Fault> {
             return fault("contender.clients: is for applications");
         }
     }
-    range("load.clients: of all groups together", clients as f64, 1.0, CLIENTS as f64)
+    range("load.clients: of all groups together", clients as f64, 1.0, CLIENTS as f64)?;
+    if measured == 0 { fault("load: no client is measured") } else { Ok(()) }
 }
 
 fn check_contender_name<S>(experiment: &Experiment, place: &Spanned<S>, name: &str) -> Result<(), Fault> {
@@ -326,6 +367,10 @@ fn check_chart(experiment: &Experiment, spanned: &Spanned<Chart>) -> Result<(), 
     let chart = spanned.get_ref();
     if chart.y.is_empty() {
         return fault_at(spanned, format!("chart `{}`: y names nothing", chart.name));
+    }
+    // Pictures' files go by it.
+    if experiment.chart.iter().filter(|other| other.get_ref().name == chart.name).count() > 1 || chart.name.contains(['/', '\\']) {
+        return fault_at(spanned, format!("chart `{}`: its name is there twice, or has a `/`; it is that of a file", chart.name));
     }
     if (chart.kind == ChartKind::Line) && chart.x.is_none() {
         return fault_at(spanned, format!("chart `{}`: a line needs x, the name of a sweep", chart.name));

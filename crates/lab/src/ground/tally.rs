@@ -37,14 +37,20 @@ pub(super) struct Tallies {
     /// Of yes and no: how often yes, and how often either.
     shares: BTreeMap<String, (u64, u64)>,
     failures: Failures,
-    /// Of ping-pong: when the last number was written.
-    pub(super) written_ns: u64,
+    /// Of ping-pong: the last number whose writer has its answer, and since when.
+    pub(super) written: (u64, u64),
 }
 
 impl Tallies {
     /// Takes in one latency of `name`.
     pub(super) fn add(&mut self, name: &'static str, ms: f64) {
         self.samples.entry(name).or_default().add(ms);
+    }
+
+    /// Of ping-pong: for how long the writer of `number`, which is read now, has had its answer. Without one it does not wait for it to be seen.
+    pub(super) fn unseen_ms(&self, number: u64, now_ns: u64) -> f64 {
+        let (written, at_ns) = self.written;
+        if written == number { now_ns.saturating_sub(at_ns) as f64 / 1e6 } else { 0.0 }
     }
 
     /// Takes in one yes or no of `name`.
@@ -84,7 +90,7 @@ impl Tallies {
         }
     }
 
-    /// An operation of a client in `dc` on `keys` took so long.
+    /// An operation on `keys`, of servers in `dc`, took so long.
     pub(super) fn operation(&mut self, kind: Kind, ms: f64, dc: DcId, keys: &[Key], cluster: &Cluster) {
         self.add(kind.name(), ms);
         self.add("operation", ms);
@@ -144,4 +150,16 @@ pub(super) fn of_transactions(measured: &mut Measured, since: impl Fn(&str) -> f
         values.push(("slices_waited_percent", 100.0 * since("predicted_slices_waited") / since("predicted_slices").max(1.0)));
     }
     measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_before_its_writer_has_an_answer_was_not_unseen() {
+        let tallies = Tallies { written: (7, 10_000_000), ..Tallies::default() };
+        assert_eq!(tallies.unseen_ms(7, 15_000_000), 5.0);
+        assert_eq!(tallies.unseen_ms(8, 90_000_000), 0.0, "what was written before it says nothing of it");
+    }
 }

@@ -66,10 +66,15 @@ fn options(point: &Point, mix: &Mix, clients: u32, seed: u64) -> LoadOptions {
     }
 }
 
+/// The groups of clients that have any, with their places.
+fn groups(point: &Point) -> impl Iterator<Item = (usize, &Load)> {
+    point.load.iter().enumerate().filter(|(_, group)| group.clients > 0)
+}
+
 /// Puts the load of `point` on `cluster`.
 pub(super) async fn run(point: &Point, cluster: &Cluster) -> Result<Measured, String> {
     let mut loads = Vec::new();
-    for (index, group) in point.load.iter().enumerate() {
+    for (index, group) in groups(point) {
         let Act::Mix(mix) = &group.does else { return Err("a load that the driver cannot do".into()) };
         let everywhere: Vec<u8> = (0..point.cluster.regions.len() as u8).collect();
         let places = if group.data_centers.is_empty() { &everywhere } else { &group.data_centers };
@@ -146,4 +151,20 @@ fn latencies(measured: &mut Measured, name: &str, parts: &[Percentiles], rate: f
         ("per_second", rate),
     ];
     measured.values.extend(values.map(|(what, value)| (format!("{name}_{what}"), value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+    use crate::experiment::points;
+
+    #[test]
+    fn a_group_without_clients_is_no_load() {
+        let (experiment, text) = catalogue::find("get-put-share").unwrap().remove(0);
+        let mut point = points(&experiment, text, false).unwrap().remove(0);
+        let idle = Load { clients: 0, ..point.load[0].clone() };
+        point.load.insert(0, idle);
+        assert_eq!(groups(&point).map(|(place, group)| (place, group.clients > 0)).collect::<Vec<_>>(), [(1, true)]);
+    }
 }

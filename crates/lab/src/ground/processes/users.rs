@@ -303,7 +303,7 @@ impl User {
             if let Some(next) = self.turn {
                 if self.put(None, key.clone(), Value::from(next.to_string().into_bytes()), since).await {
                     self.turn = None;
-                    self.world.tallies.borrow_mut().written_ns = self.world.now_ns();
+                    self.world.tallies.borrow_mut().written = (next, self.world.now_ns());
                     self.did_one(since);
                 }
                 continue;
@@ -314,7 +314,7 @@ impl User {
                 self.turn = Some(number + 1);
                 let mut tallies = self.world.tallies.borrow_mut();
                 if self.counted(since) && number > 0 {
-                    let lag_ms = (self.world.now_ns() - tallies.written_ns) as f64 / 1e6;
+                    let lag_ms = tallies.unseen_ms(number, self.world.now_ns());
                     tallies.add("visibility", lag_ms);
                 }
             } else if ping.poll_ms > 0.0 {
@@ -437,7 +437,7 @@ impl User {
                 if counted {
                     let took_ms = ms(since.elapsed());
                     let mut tallies = world.tallies.borrow_mut();
-                    tallies.operation(kind, took_ms, self.dc, &keys, &world.point.cluster);
+                    tallies.operation(kind, took_ms, away.unwrap_or(self.dc), &keys, &world.point.cluster);
                     if let Reply::Read(_, quality) = &reply {
                         tallies.quality(*quality);
                     }

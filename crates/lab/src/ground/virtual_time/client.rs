@@ -22,6 +22,8 @@ const AFTER_FAILURE_NS: u64 = 1_000_000;
 /// An operation under way.
 pub(super) struct Current {
     pub(super) number: u64,
+    /// Where it went.
+    pub(super) dc: DcId,
     kind: Kind,
     /// When it was, or should have been, begun.
     since_ns: u64,
@@ -120,7 +122,7 @@ impl World<'_> {
             Act::Amplified(amplified) => self.wake_amplified(client, amplified),
             Act::PingPong(ping) => {
                 let key = self.pool(1)[usize::from(ping.partition)][0].clone();
-                match self.clients[client].turn.take() {
+                match self.clients[client].turn {
                     Some(next) => self.put(client, None, key, Value::from(next.to_string().into_bytes())),
                     None => self.get(client, None, key),
                 }
@@ -196,6 +198,7 @@ impl World<'_> {
 
     fn put(&mut self, client: usize, at: Option<DcId>, key: Key, value: Value) {
         let dial = self.dial(&self.point.contender.write_level, self.point.contender.write_within);
+        self.unwatched_bytes += value.len();
         let items = [Item { key: key.clone(), value: Some(value), expires_ms: 0 }].into_iter().collect();
         self.begin(client, Kind::Put, at, vec![key], Operation::Put { items, dial });
     }
@@ -223,7 +226,7 @@ impl World<'_> {
         let scattered = scatter.is_some();
         let partition = keys.first().map_or(PartitionId(0), |key| slots::partition_of(key, partitions));
         let within_ms = operation.dial_mut().and_then(|dial| dial.within_us).map(|us| f64::from(us) / 1000.0);
-        state.current = Some(Current { number, kind, since_ns, begun_ns: now_ns, keys, scatter, within_ms, course: None });
+        state.current = Some(Current { number, dc, kind, since_ns, begun_ns: now_ns, keys, scatter, within_ms, course: None });
         if scattered {
             self.scatter(client);
         } else if let (Operation::Get { .. }, true) = (&operation, self.courses.are_taken()) {
@@ -236,8 +239,8 @@ impl World<'_> {
 
     /// Sends the requests of this round of a predicted transaction.
     fn scatter(&mut self, client: usize) {
-        let Some(Current { number, scatter: Some((scatter, session)), .. }) = &self.clients[client].current else { return };
-        let (number, dc) = (*number, self.clients[client].dc);
+        let Some(Current { number, dc, scatter: Some((scatter, session)), .. }) = &self.clients[client].current else { return };
+        let (number, dc) = (*number, *dc);
         let requests: Vec<_> = scatter.requests().into_iter().map(|(partition, operation)| (partition, operation, session.clone())).collect();
         for (partition, operation, session) in requests {
             let server = self.index(ServerId::new(dc, partition));
@@ -331,10 +334,9 @@ impl World<'_> {
             return Ok(());
         }
         if counted {
-            let dc = self.clients[client].dc;
             let cluster = &self.point.cluster;
             self.count(|tallies| {
-                tallies.operation(current.kind, ms, dc, &current.keys, cluster);
+                tallies.operation(current.kind, ms, current.dc, &current.keys, cluster);
                 tallies.answered(&outcome);
             });
             self.clients[client].seen.add(ms);
@@ -374,14 +376,14 @@ impl World<'_> {
                     if number % 2 == state.place as u64 {
                         state.turn = Some(number + 1);
                         if counted && number > 0 {
-                            let ms = ms_between(self.tallies.written_ns, now_ns);
+                            let ms = self.tallies.unseen_ms(number, now_ns);
                             self.count(|tallies| tallies.add("visibility", ms));
                         }
                     } else {
                         next_ns += ns(ping.poll_ms);
                     }
-                } else {
-                    self.tallies.written_ns = now_ns;
+                } else if let Some(number) = state.turn.take() {
+                    self.tallies.written = (number, now_ns);
                 }
             }
             Act::Alternating(alternating) => {

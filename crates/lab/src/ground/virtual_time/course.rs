@@ -86,10 +86,9 @@ impl World<'_> {
     /// Goes on with a read by what came of its attempt.
     pub(super) fn follow(&mut self, client: usize, partition: PartitionId, outcome: Outcome, session: Session) -> Result<(), String> {
         let (now_us, counted) = (self.now_ns / 1000, self.measuring && self.clients[client].measured);
-        let dc = self.clients[client].dc;
         let Some(current) = &mut self.clients[client].current else { return Ok(()) };
         let Some((mut course, ask)) = current.course.take() else { return Ok(()) };
-        let number = current.number;
+        let (number, dc) = (current.number, current.dc);
         let forecast = self.courses.forecasts.entry((dc, partition)).or_default();
         match course.answer(&ask, outcome, forecast, now_us) {
             Progress::Ask(next) => {

@@ -60,8 +60,11 @@ impl Ground for VirtualTime {
     }
 }
 
-/// So many events lie between two calls of what watches a run.
+/// At most so many events lie between two calls of what watches a run.
 const WATCHED_EVENTS: u64 = 4096;
+
+/// And so many bytes of values and messages, but for those of one event: it is asked about memory.
+const WATCHED_BYTES: usize = 16 << 20;
 
 /// What watches a run: told which share of its time has passed, it may end it with an error.
 pub type Watch<'w> = dyn FnMut(f64) -> Result<(), String> + 'w;
@@ -168,6 +171,8 @@ struct World<'p> {
     /// The same for each slice of the measured time.
     slices: Vec<Tallies>,
     begin_ns: u64,
+    /// For how long the busiest server was busy in an application's measured time, when that is over and its clients go on.
+    busiest_ns: Option<u64>,
     pool: Pool,
     /// The servers that lead a group.
     leaders: Vec<usize>,
@@ -175,6 +180,8 @@ struct World<'p> {
     finished: usize,
     app: Option<App>,
     watching: Option<Watching>,
+    /// Bytes of values and messages since what watches the run was called.
+    unwatched_bytes: usize,
 }
 
 fn ns(ms: f64) -> u64 {
@@ -231,11 +238,13 @@ impl<'p> World<'p> {
             tallies: Tallies::default(),
             slices: Vec::new(),
             begin_ns: 0,
+            busiest_ns: None,
             pool: Pool::default(),
             leaders: Vec::new(),
             finished: 0,
             app: App::of(point)?,
             watching: None,
+            unwatched_bytes: 0,
         };
         world.make_clients();
         Ok(world)
@@ -305,17 +314,18 @@ impl<'p> World<'p> {
     }
 
     fn run(mut self, watch: &mut Watch<'_>) -> Result<Measured, String> {
-        for server in 0..self.servers.len() {
-            self.start(server);
-        }
-        self.watch()?;
         let size = self.point.size;
         let settled_ns = size.settle_ms * 1_000_000;
         let begin_ns = settled_ns + size.warm_ms * 1_000_000;
         let end_ns = begin_ns + size.measure_ms * 1_000_000;
+        // Links are cut by this time, and a start sends.
+        self.begin_ns = begin_ns;
+        for server in 0..self.servers.len() {
+            self.start(server);
+        }
+        self.watch()?;
         self.schedule(settled_ns, Event::Settled);
         self.schedule(begin_ns, Event::Begin);
-        self.begin_ns = begin_ns;
         if let Some(slice_ms) = size.slice_ms {
             self.slices.resize_with(size.measure_ms.div_ceil(slice_ms) as usize, Tallies::default);
         }
@@ -337,7 +347,7 @@ impl<'p> World<'p> {
         let mut measured_ns = None;
         while let Some((at_ns, event)) = self.agenda.take() {
             if self.measuring && self.app_ended_ns().is_some() {
-                self.measuring = false;
+                self.stop_measuring();
                 measured_ns = Some(self.now_ns);
             }
             if at_ns > last_ns || self.is_app_over() || (size.operations.is_some() && self.finished >= measured_clients && self.measuring) {
@@ -345,7 +355,8 @@ impl<'p> World<'p> {
             }
             self.now_ns = at_ns;
             events += 1;
-            if events % WATCHED_EVENTS == 0 {
+            if events % WATCHED_EVENTS == 0 || self.unwatched_bytes > WATCHED_BYTES {
+                self.unwatched_bytes = 0;
                 watch(at_ns as f64 / last_ns as f64)?;
             }
             if events > MAX_EVENTS {
@@ -361,7 +372,7 @@ impl<'p> World<'p> {
                     self.begin_app();
                 }
                 Event::End => {
-                    self.measuring = false;
+                    self.stop_measuring();
                     measured_ns = measured_ns.or(Some(at_ns));
                 }
                 Event::Tell(server) if self.servers[server].telling_at_ns == at_ns => {
@@ -389,6 +400,17 @@ impl<'p> World<'p> {
         let ended_ns = measured_ns.unwrap_or(self.now_ns);
         let seconds = (ended_ns.max(begin_ns) - begin_ns) as f64 / 1e9;
         self.sum_up(seconds)
+    }
+
+    /// The measured time of an application is over; its clients and the servers go on.
+    fn stop_measuring(&mut self) {
+        self.measuring = false;
+        let busiest_ns = self.busiest_so_far_ns();
+        self.busiest_ns = self.busiest_ns.or(Some(busiest_ns));
+    }
+
+    fn busiest_so_far_ns(&self) -> u64 {
+        self.servers.iter().map(|server| server.busy_ns).max().unwrap_or(0)
     }
 
     /// Counts something, in the whole and in the slice of the measured time that it is in.
@@ -422,17 +444,21 @@ impl<'p> World<'p> {
         self.tallies.sum_up(&mut measured, seconds);
         let slice_s = self.point.size.slice_ms.unwrap_or(0) as f64 / 1000.0;
         let measure_s = self.point.size.measure_ms as f64 / 1000.0;
-        // The last one may be shorter, and those after the end of a run that ends earlier have nothing.
+        // The last one may be shorter, as may that in which a run ends earlier; those after it have nothing.
         let slice = |(index, slice): (usize, &Tallies)| {
             let begins_s = index as f64 * slice_s;
-            if begins_s > seconds { Measured::default() } else { slice.measured(slice_s.min(measure_s - begins_s)) }
+            if begins_s > seconds { Measured::default() } else { slice.measured(slice_s.min(measure_s.min(seconds) - begins_s)) }
         };
         let slices: Vec<Measured> = self.slices.iter().enumerate().map(slice).collect();
         measured.in_slices(&slices);
         let operations = self.tallies.operations() as f64;
         if operations == 0.0 {
             let failures = self.tallies.failures();
-            let failed = if failures.is_empty() { "measure for longer".into() } else { format!("what failed: {failures}") };
+            let failed = match self.app_ended_ns() {
+                Some(at_ns) if at_ns < self.begin_ns => "the application ended while it warmed up".into(),
+                _ if failures.is_empty() => "measure for longer".into(),
+                _ => format!("what failed: {failures}"),
+            };
             return Err(format!("no operation was answered in the measured time; {failed}"));
         }
         let Messages { inside, inside_bytes, background, between, between_bytes, clients } = self.messages;
@@ -447,6 +473,8 @@ impl<'p> World<'p> {
         ];
         measured.values.extend(values.into_iter().map(|(name, value)| (name.to_owned(), value)));
         of_transactions(&mut measured, since);
+        let busiest_ns = self.busiest_ns.unwrap_or_else(|| self.busiest_so_far_ns());
+        measured.values.insert("busiest_server_percent".into(), busiest_ns as f64 / seconds / 1e7);
         let mut so_far = 0.0;
         if let Some(tasks) = measured.slices.get("task_count").cloned() {
             let course = tasks.into_iter().map(|count| {
@@ -458,14 +486,10 @@ impl<'p> World<'p> {
         if let Some(app) = self.sum_up_app(seconds) {
             measured.values.extend(app.values);
             measured.clients.extend(app.clients);
-            let busiest_ns = self.servers.iter().map(|server| server.busy_ns).max().unwrap_or(0);
-            measured.values.insert("busiest_server_percent".into(), busiest_ns as f64 / seconds / 1e7);
             return Ok(measured);
         }
         let per_client: Vec<f64> = self.clients.iter().filter(|client| client.measured).filter_map(|client| client.seen.mean()).collect();
         measured.clients.insert("latency_mean_ms".into(), per_client);
-        let busiest_ns = self.servers.iter().map(|server| server.busy_ns).max().unwrap_or(0);
-        measured.values.insert("busiest_server_percent".into(), busiest_ns as f64 / seconds / 1e7);
         Ok(measured)
     }
 }

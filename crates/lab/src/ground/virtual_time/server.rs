@@ -217,6 +217,7 @@ impl World<'_> {
         }
         let from = self.servers[server].id;
         for (to, bytes) in out.frames.drain(..) {
+            self.unwatched_bytes += bytes.len();
             if self.measuring {
                 let length = bytes.len() as u64;
                 let messages = &mut self.messages;
