@@ -75,6 +75,8 @@ impl Connection {
             password: self.password.clone(),
             tls,
             deadline: Duration::from_millis(self.deadline_ms),
+            // The nodes say what is too large for them.
+            max_message_bytes: usize::MAX,
             ..Options::new(addresses)
         })
     }

@@ -1,10 +1,11 @@
 //! A cluster file: one TOML file that describes a whole cluster.
 
+use crate::folder;
 use crate::ports::DEFAULT_BASE_PORT;
 use crate::regions::{self, LONGEST_MS};
 use rheostat_server::config::{
-    CassandraConfig, ConfigError, Console, Delay, KeyspaceConfig, Limits, Security, ServiceLevelConfig, UserConfig, check, check_name, read,
-    spread_leaders,
+    CassandraConfig, ConfigError, Console, Delay, KeyspaceConfig, Limits, NodeConfig, Security, ServiceLevelConfig, UserConfig, check, check_name,
+    read, spread_leaders,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -15,6 +16,9 @@ pub const THIS_MACHINE: &str = "127.0.0.1";
 
 /// The most nodes of a cluster.
 const MOST_NODES: usize = 1024;
+
+/// The most data centers of a cluster, as of a node's configuration.
+const MOST_DATA_CENTERS: usize = 64;
 
 /// A cluster: data centers, nodes, keyspaces, and what is emulated between them. `docs/cluster.md` explains every key.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -268,13 +272,26 @@ impl Description {
         let mut description = Description::from_toml(&text).map_err(|error| error.in_file(path))?;
         let absolute = std::path::absolute(path).map_err(unreadable)?;
         let beside = absolute.parent().unwrap_or(&absolute);
-        let folder = description.folder.take().unwrap_or_else(|| absolute.with_extension("cluster"));
-        description.folder = Some(beside.join(folder));
+        let folder = match description.folder.take() {
+            Some(folder) => beside.join(folder),
+            None => {
+                let cluster_of = |text: &str| toml::from_str::<Description>(text).ok().map(|other| other.cluster);
+                folder::of(&absolute, &description.cluster, || description.listening(), cluster_of)
+            }
+        };
+        description.folder = Some(folder);
         let cassandra = description.cassandra.iter_mut().flat_map(CassandraConfig::paths);
         for file in description.security.files().chain(cassandra) {
             *file = beside.join(&*file);
         }
         Ok(description)
+    }
+
+    /// The nodes' names, each with the address where it listens for RESP.
+    fn listening(&self) -> Vec<(String, String)> {
+        let nodes = self.plan(None).map(|(planned, _)| planned).unwrap_or_default();
+        let one = |config: NodeConfig| (config.node, config.listen.resp.map_or_else(String::new, |address| address.to_string()));
+        nodes.into_iter().map(|node| one(node.config)).collect()
     }
 
     /// Whether a cluster can be made from this.
@@ -284,6 +301,8 @@ impl Description {
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_name(&self.cluster, "cluster")?;
         check(!self.data_centers.is_empty(), "data_center", || "there is none; at least one [[data_center]] with a name is needed".into())?;
+        // What is emulated grows with the square of their number, and each node is told of all of it.
+        check(self.data_centers.len() <= MOST_DATA_CENTERS, "data_center", || format!("there are more than {MOST_DATA_CENTERS}"))?;
         for (index, data_center) in self.data_centers.iter().enumerate() {
             let key = |field: &str| format!("data_center[{index}].{field}");
             check_name(&data_center.name, key("name"))?;
@@ -314,7 +333,7 @@ impl Description {
             check(!unused, format!("host.{name}"), || "no node has this host".into())?;
         }
         self.emulation.validate(&self.names())?;
-        self.nodes(None).map(drop)
+        self.plan(None).map(drop)
     }
 
     /// The names of the data centers, in order.

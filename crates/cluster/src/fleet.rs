@@ -8,7 +8,7 @@ use crate::ready::{lacks, options, prepare_split, statuses};
 use crate::remote::{Remote, SSH_PATIENCE, is_remote};
 use futures::future::try_join_all;
 use rheostat_client::{Client, Options, v1};
-use rheostat_server::config::KeyspaceConfig;
+use rheostat_server::config::{KeyspaceConfig, Limits};
 use rheostat_server::parts_of_each;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// Pieces of logs that wait to be shown.
 pub const PIECES: usize = 64;
 
-/// How long a node may take to end, beyond what it allows the requests that are under way.
+/// How long a node may take to end, beyond [`longest_stop`].
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Where a node's process runs.
@@ -83,6 +83,11 @@ pub struct Fleet {
     program: PathBuf,
 }
 
+/// How long a node waits, when it is to end, for what is under way: first that of gRPC, then that of RESP.
+pub(crate) fn longest_stop(limits: &Limits) -> Duration {
+    2 * Duration::from_millis(limits.stop_timeout_ms)
+}
+
 /// A line as [`Member::action`] of another machine prints it.
 pub fn answer(word: &str, running: Option<Running>) -> String {
     running.map_or_else(|| word.to_owned(), |running| format!("{word} {} {}", running.pid, running.since_ms))
@@ -127,7 +132,7 @@ impl Member {
     }
 
     async fn down(&self, kill: bool) -> Result<Down, String> {
-        let patience = Duration::from_millis(self.planned.config.limits.stop_timeout_ms) + GRACE;
+        let patience = longest_stop(&self.planned.config.limits) + GRACE;
         match &self.access {
             Access::Here(place) => place.down(patience, kill).await,
             Access::There(remote) => {

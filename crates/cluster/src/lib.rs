@@ -8,11 +8,12 @@
 //! | [`processes`] | a cluster of processes that belong to this one: experiments and tests |
 //! | [`fleet`] | the nodes of a cluster file as processes that stay, here and over SSH |
 //!
-//! Beneath them: [`place`] (one node's folder and process), [`pid_file`] (which process that is), [`remote`] (a place on another machine), [`ready`]
+//! Beneath them: `folder` (where the nodes of a cluster file have theirs), [`place`] (one node's folder and process), [`pid_file`] (which process that is), [`remote`] (a place on another machine), [`ready`]
 //! (whether nodes serve), [`ports`] and [`regions`].
 
 pub mod description;
 pub mod fleet;
+mod folder;
 pub mod in_process;
 pub mod nodes;
 pub mod pid_file;

@@ -2,7 +2,7 @@
 
 use crate::description::{DataCenter, Description, ListedNode, THIS_MACHINE};
 use crate::ports::{Ports, ports_from};
-use rheostat_server::config::{ConfigError, Emulation, KeyspaceConfig, Member, NodeConfig, check};
+use rheostat_server::config::{ConfigError, Delay, Emulation, KeyspaceConfig, Member, NodeConfig, check};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One node of a cluster.
@@ -78,6 +78,16 @@ impl Description {
     /// # Errors
     /// What makes a node's configuration wrong; at the key of the description, where it has one.
     pub fn nodes(&self, ports: Option<&[Ports]>) -> Result<Vec<Planned>, ConfigError> {
+        let (mut planned, delays) = self.plan(ports)?;
+        planned.iter_mut().for_each(|node| node.config.emulation.delays.clone_from(&delays));
+        Ok(planned)
+    }
+
+    /// As [`Description::nodes`], with the delays beside: all nodes have the same, as many as the square of the data centers.
+    ///
+    /// # Errors
+    /// As [`Description::nodes`].
+    pub(crate) fn plan(&self, ports: Option<&[Ports]>) -> Result<(Vec<Planned>, Vec<Delay>), ConfigError> {
         let count = self.data_centers.iter().map(DataCenter::size).sum();
         let of_base = match ports {
             Some(ports) => ports.to_vec(),
@@ -119,7 +129,8 @@ impl Description {
         let reserved: Vec<String> = self.data_centers.iter().filter(|place| place.reserved).map(|place| place.name.clone()).collect();
         let members: Vec<Member> = planned.iter().flat_map(|node| node.config.members.clone()).collect();
         let emulations = self.emulations(&members)?;
-        for (node, emulation) in planned.iter_mut().zip(emulations) {
+        let mut delays = self.emulation.directions(&names);
+        for (index, (node, emulation)) in planned.iter_mut().zip(emulations).enumerate() {
             let config = &mut node.config;
             config.data_centers = names.clone();
             config.reserved_data_centers = reserved.clone();
@@ -137,16 +148,23 @@ impl Description {
             config.users = self.users.clone();
             config.limits = self.limits.clone();
             config.emulation = emulation;
-            config.validate()?;
+            if index > 0 {
+                config.validate()?;
+                continue;
+            }
+            // What is right at one node is at all of them, and takes time that grows with the square of their number.
+            std::mem::swap(&mut config.emulation.delays, &mut delays);
+            let valid = config.validate();
+            std::mem::swap(&mut config.emulation.delays, &mut delays);
+            valid?;
         }
         distinct_addresses(&planned)?;
-        Ok(planned)
+        Ok((planned, delays))
     }
 
-    /// What is emulated at each of `members`.
+    /// What is emulated at each of `members`, but for the delays.
     fn emulations(&self, members: &[Member]) -> Result<Vec<Emulation>, ConfigError> {
-        let delays = self.emulation.directions(&self.names());
-        let mut all = vec![Emulation { clock_offset_ms: 0, slow_ms: 0.0, delays }; members.len()];
+        let mut all = vec![Emulation { clock_offset_ms: 0, slow_ms: 0.0, delays: Vec::new() }; members.len()];
         for (index, clock) in self.emulation.clocks.iter().enumerate() {
             let key = format!("emulation.clock[{index}].node");
             let place = members.iter().position(|member| member.name == clock.node);

@@ -1,6 +1,7 @@
 //! A cluster of processes that belong to this one: for experiments and tests.
 
 use crate::description::Description;
+use crate::fleet::longest_stop;
 use crate::nodes::Planned;
 use crate::place::Place;
 use crate::ports::{Block, Ports};
@@ -150,7 +151,7 @@ impl Processes {
     /// In words: it does not run, or did not end in the time that it allows itself and some more; then it was killed.
     pub async fn stop(&mut self, index: usize) -> Result<(), String> {
         self.signal(index, Signal::TERM)?;
-        let until = Instant::now() + GRACE + Duration::from_millis(self.description.limits.stop_timeout_ms);
+        let until = Instant::now() + GRACE + longest_stop(&self.description.limits);
         while self.children[index].as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
             if Instant::now() >= until {
                 self.kill(index);
@@ -206,7 +207,7 @@ impl Processes {
             // One that has ended cannot be told.
             let _ = self.signal(index, Signal::TERM);
         }
-        let until = Instant::now() + GRACE + Duration::from_millis(self.description.limits.stop_timeout_ms);
+        let until = Instant::now() + GRACE + longest_stop(&self.description.limits);
         while Instant::now() < until && self.children.iter_mut().flatten().any(|child| matches!(child.try_wait(), Ok(None))) {
             tokio::time::sleep(PAUSE).await;
         }

@@ -185,6 +185,48 @@ fn a_file_is_named_and_its_folder_is_beside_it() {
     assert!(wrong.contains("shop.toml, line 3: partitions: 5000"), "{wrong}");
 }
 
+/// Writes what a start of the nodes of the cluster file at `path` writes to `folder`.
+fn started(path: &Path, folder: &Path) {
+    for node in Description::from_file(path).unwrap().nodes(None).unwrap() {
+        let home = folder.join(&node.config.node);
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join("node.toml"), toml::to_string(&node.config).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn files_whose_names_differ_behind_a_dot_have_a_folder_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let of = |name: &str| Description::from_file(&at(name)).unwrap().folder.unwrap();
+    let elsewhere = format!("base_port = 8000\n{SMALL}");
+    std::fs::write(at("shop.prod"), SMALL).unwrap();
+    std::fs::write(at("shop.test"), &elsewhere).unwrap();
+    assert_eq!((of("shop.prod"), of("shop.test")), (at("shop.prod.cluster"), at("shop.test.cluster")));
+    for (file, expected) in [("shop.eu.toml", "shop.eu.cluster"), ("plain", "plain.cluster")] {
+        std::fs::write(at(file), SMALL).unwrap();
+        assert_eq!(of(file), at(expected));
+    }
+    // One that was there before is that of the file whose nodes are in it.
+    started(&at("shop.prod"), &at("shop.cluster"));
+    assert_eq!((of("shop.prod"), of("shop.test")), (at("shop.cluster"), at("shop.test.cluster")));
+    // With other addresses it stays so, where no other file can mean it.
+    std::fs::write(at("shop.prod"), format!("base_port = 9000\n{SMALL}")).unwrap();
+    assert_eq!(of("shop.prod"), at("shop.prod.cluster"), "whose it is cannot be told");
+    std::fs::write(at("shop.test"), elsewhere.replace("\"shop\"", "\"try\"")).unwrap();
+    assert_eq!((of("shop.prod"), of("shop.test")), (at("shop.cluster"), at("shop.test.cluster")));
+    // Who has begun in one of its own stays there.
+    started(&at("shop.prod"), &at("shop.prod.cluster"));
+    assert_eq!(of("shop.prod"), at("shop.prod.cluster"));
+}
+
+#[test]
+fn too_many_data_centers_are_refused_before_anything_is_made_of_them() {
+    let more: String = (0..63).map(|number| format!("[[data_center]]\nname = \"dc{number}\"\n")).collect();
+    let error = error("[[keyspace]]", &format!("{more}[[keyspace]]"));
+    assert!(error.contains("data_center: there are more than 64"), "{error}");
+}
+
 #[test]
 fn every_size_of_cluster_is_valid() {
     for count in 1..=8 {

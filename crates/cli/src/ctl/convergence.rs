@@ -15,7 +15,7 @@ use crate::table::Table;
 use clap::Args;
 use rheostat_client::v1;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     let ends = asked_at + Duration::from_secs(arguments.wait);
     let Members { nodes, left, targets } = members(topology, nodes).await?;
     let nodes = &nodes[..];
-    let lags = wait_for(topology, nodes, (&targets, left.len()), ends).await?;
+    let lags = wait_for(topology, nodes, (&targets, &left[..]), ends).await?;
     let converged = lags.values().all(Lag::has_all);
     let waited_ms = asked_at.elapsed().as_millis() as u64;
     if !json {
@@ -98,18 +98,19 @@ async fn members(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Memb
     Ok(Members { nodes, left, targets })
 }
 
-/// What each link between so many data centers lacks of `targets`, once none lacks anything or at `ends`. Errors: a node that does not answer.
+/// What each link between `data_centers` lacks of `targets`, once none lacks anything or at `ends`. Errors: a node that does not answer.
 async fn wait_for(
     topology: &v1::TopologyResponse,
     nodes: &[Node],
-    (targets, data_centers): (&BTreeMap<Writer, u64>, usize),
+    (targets, data_centers): (&BTreeMap<Writer, u64>, &[String]),
     ends: Instant,
 ) -> Result<BTreeMap<Link, Lag>, Failure> {
     loop {
-        let lags = look(topology, targets, &statuses(nodes).await?);
-        let expected = targets.len() * (data_centers - 1);
-        if lags.len() != expected {
-            return Err(format!("{} links should be there, {} are: partition servers do not answer", expected, lags.len()));
+        let now = statuses(nodes).await?;
+        let (lags, links) = (look(topology, targets, &now), links(topology, data_centers, targets, &now));
+        let there = links.iter().filter(|link| lags.contains_key(*link)).count();
+        if there != links.len() {
+            return Err(format!("{} links should be there, {there} are: partition servers do not answer", links.len()));
         }
         if lags.values().all(Lag::has_all) || Instant::now() + PAUSE >= ends {
             return Ok(lags);
@@ -121,7 +122,7 @@ async fn wait_for(
 /// Whether everything that has been written so far is in every data center, now or within `wait`. Errors: a node that does not answer.
 pub(super) async fn arrived(topology: &v1::TopologyResponse, nodes: &[Node], wait: Duration) -> Result<bool, Failure> {
     let Members { nodes, left, targets } = members(topology, nodes).await?;
-    let lags = wait_for(topology, &nodes, (&targets, left.len()), Instant::now() + wait).await?;
+    let lags = wait_for(topology, &nodes, (&targets, &left[..]), Instant::now() + wait).await?;
     Ok(lags.values().all(Lag::has_all))
 }
 
@@ -226,6 +227,34 @@ fn targets(topology: &v1::TopologyResponse, statuses: &[v1::StatusResponse]) -> 
     targets
 }
 
+/// The links that there are to be between `data_centers`: of a group, and of a server that has failed, all; else as the servers say themselves, since not every data center need hold every partition.
+fn links(
+    topology: &v1::TopologyResponse,
+    data_centers: &[String],
+    targets: &BTreeMap<Writer, u64>,
+    statuses: &[v1::StatusResponse],
+) -> BTreeSet<Link> {
+    let mut links = BTreeSet::new();
+    let mut add = |from: &str, to: &str, keyspace: &str, partition: u32| {
+        if from != to && data_centers.iter().any(|dc| dc == to) {
+            links.insert((from.to_owned(), to.to_owned(), keyspace.to_owned(), partition));
+        }
+    };
+    for (from, keyspace, partition) in targets.keys().filter(|(_, keyspace, _)| is_grouped(topology, keyspace)) {
+        data_centers.iter().for_each(|to| add(from, to, keyspace, *partition));
+    }
+    for status in statuses {
+        let here = data_center(status);
+        for replica in status.replicas.iter().filter(|replica| !is_grouped(topology, &replica.keyspace)) {
+            replica.links.iter().for_each(|link| add(&here, &link.data_center, &replica.keyspace, replica.partition));
+            if !replica.failed.is_empty() && replica.links.is_empty() {
+                data_centers.iter().for_each(|to| add(&here, to, &replica.keyspace, replica.partition));
+            }
+        }
+    }
+    links
+}
+
 /// What each data center has of what the others have written. Of a group, what one of its servers there has is there: the others follow.
 fn look(topology: &v1::TopologyResponse, targets: &BTreeMap<Writer, u64>, statuses: &[v1::StatusResponse]) -> BTreeMap<Link, Lag> {
     let mut lags: BTreeMap<Link, Lag> = BTreeMap::new();
@@ -291,4 +320,43 @@ async fn digests(topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Dige
         }
     }
     Ok(Digests { rows, same })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a node of `dc` says of partition 0, of which it has heard the data centers `linked` up to 7.
+    fn status(dc: &str, linked: &[&str], failed: &str) -> v1::StatusResponse {
+        let at = |millis| Some(v1::Timestamp { millis, counter: 0 });
+        let link = |from: &&str| v1::Link { data_center: (*from).into(), received: at(7), ..v1::Link::default() };
+        let replica = v1::Replica {
+            keyspace: "k".into(),
+            clock: at(7),
+            links: linked.iter().map(link).collect(),
+            failed: failed.into(),
+            ..v1::Replica::default()
+        };
+        let topology = Some(v1::TopologyResponse { data_center: dc.into(), ..v1::TopologyResponse::default() });
+        v1::StatusResponse { topology, replicas: vec![replica], ..v1::StatusResponse::default() }
+    }
+
+    #[test]
+    fn no_link_is_missed_where_a_data_center_does_not_hold_a_partition() {
+        let topology = v1::TopologyResponse::default();
+        let names = ["us", "eu", "asia"].map(String::from);
+        let missed = |statuses: &[v1::StatusResponse]| {
+            let targets = targets(&topology, statuses);
+            let lags = look(&topology, &targets, statuses);
+            links(&topology, &names, &targets, statuses).into_iter().filter(|link| !lags.contains_key(link)).count()
+        };
+        let all = [status("us", &["eu", "asia"], ""), status("eu", &["us", "asia"], ""), status("asia", &["us", "eu"], "")];
+        assert_eq!(missed(&all), 0);
+        assert_eq!(missed(&all[..2]), 2, "both have nobody in asia");
+        let placed = [status("us", &["eu"], ""), status("eu", &["us"], ""), status("asia", &[], "")];
+        assert_eq!(missed(&placed), 0);
+        assert_eq!(missed(&[status("us", &[], ""), status("eu", &[], "")]), 0, "one holds it alone");
+        let failed = [status("us", &["eu"], ""), status("eu", &["us"], ""), status("asia", &[], "a disk")];
+        assert!(missed(&failed) > 0);
+    }
 }

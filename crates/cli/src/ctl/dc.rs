@@ -7,6 +7,10 @@
 //!
 //! `add` lets a data center in, in the place of a lost one or in one that was kept free: first every node is told of it; when all know, that it may begin. It begins by itself when it is filled.
 
+mod alone;
+mod cancel;
+
+use self::alone::{held_alone, held_by_none};
 use super::{absent, bits, groups, is_group, status_of_all};
 use crate::Failure;
 use crate::connection::{Node, plain};
@@ -44,7 +48,8 @@ A data center leaves the cluster, and nothing of it is lost. Its nodes refuse wr
 others, these go on without it, as after ctl dc lost, and its nodes serve nothing any more. All nodes of the cluster must run. Sessions of its clients go on in the
 other data centers. Where keyspaces decide by majority (session, strong, staged), its servers are missing from then on as if they were down.
 
-It can be interrupted and said again. Until the others go on without it, --cancel has its nodes take writes again. Its place is free then: ctl dc add.
+It can be interrupted and said again. Until the others go on without it, --cancel has its nodes take writes again, also while some of the others do not answer.
+When they go on without it, its place is free: ctl dc add.
 
 Examples:
   rheostat ctl dc remove eu            what is to be done; nothing is changed
@@ -189,7 +194,8 @@ async fn lose(arguments: &Lost, json: bool, topology: &v1::TopologyResponse, nod
     }
     let had = look(name, topology, &statuses(&left).await?)?;
     if !arguments.yes {
-        tell_plan(name, json, &had, &statuses(&left).await?);
+        let told = statuses(&left).await?;
+        tell_plan(name, json, &had, &held_by_none(topology, &had, &told), &told);
         return Ok(ExitCode::SUCCESS);
     }
     let begun = Instant::now();
@@ -220,21 +226,31 @@ fn divided(name: &str, absent: &BTreeSet<String>, nodes: &[Node]) -> (Vec<Node>,
     (there, others.into_iter().filter(|node| !absent.contains(&node.info.data_center)).collect())
 }
 
+/// Errors: there is no data center `name`.
+fn check_known(name: &str, topology: &v1::TopologyResponse) -> Result<(), Failure> {
+    match topology.data_centers.iter().any(|known| known == name) {
+        true => Ok(()),
+        false => Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", "))),
+    }
+}
+
+/// Whether one of those that say `told` goes on without data center `name`. Errors: nobody has been there.
+fn is_out<'a>(name: &str, told: impl IntoIterator<Item = &'a v1::StatusResponse>) -> Result<bool, Failure> {
+    let absent: Vec<&v1::LostDataCenter> = told.into_iter().flat_map(|status| &status.lost).filter(|lost| lost.data_center == name).collect();
+    match absent.iter().any(|lost| lost.reserved) {
+        true => Err(format!("nobody has been in {name} yet, so there is nothing to give up")),
+        false => Ok(!absent.is_empty()),
+    }
+}
+
 /// Errors: there is no data center `name`, there are no others, one of their nodes does not answer, or nobody has been there.
 async fn part(name: &str, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<Parted, Failure> {
-    if !topology.data_centers.iter().any(|known| known == name) {
-        return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
-    }
+    check_known(name, topology)?;
     let (gone, left) = divided(name, &absent(nodes).await, nodes);
     if left.is_empty() {
         return Err(format!("{name} is the only data center"));
     }
-    let told = statuses(&left).await?;
-    let mut absent = told.iter().flat_map(|status| &status.lost).filter(|lost| lost.data_center == name).peekable();
-    let already = absent.peek().is_some();
-    if absent.any(|lost| lost.reserved) {
-        return Err(format!("nobody has been in {name} yet, so there is nothing to give up"));
-    }
+    let already = is_out(name, &statuses(&left).await?)?;
     Ok(Parted { left, gone, already })
 }
 
@@ -276,29 +292,26 @@ async fn give_up(
 /// A data center that is there leaves the cluster.
 async fn take_out(arguments: &Remove, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let name = &arguments.data_center;
-    let Parted { left, gone, already } = part(name, topology, nodes).await?;
     if arguments.cancel {
-        if already {
-            return Err(format!("the others go on without {name} already: there is no way back, but its place is free (rheostat ctl dc add {name})"));
-        }
-        close(&gone, false).await?;
-        match json {
-            true => output::json(&json!({ "data_center": name, "removed": false })),
-            false => say!("{name} stays, and takes writes again."),
-        }
-        return Ok(ExitCode::SUCCESS);
+        check_known(name, topology)?;
+        return cancel::cancel(name, json, nodes).await;
     }
+    let Parted { left, gone, already } = part(name, topology, nodes).await?;
     if !already {
+        let answers = status_of_all(&gone).await;
         let silent: Vec<String> = gone
             .iter()
-            .zip(status_of_all(&gone).await)
-            .filter_map(|(node, answer)| Some(format!("{}: {}", node.info.name, plain(&answer.err()?))))
+            .zip(&answers)
+            .filter_map(|(node, answer)| Some(format!("{}: {}", node.info.name, plain(answer.as_ref().err()?))))
             .collect();
         if !silent.is_empty() || gone.is_empty() {
             return Err(format!(
                 "every node of {name} must answer, since what only one of them has would be lost; these do not: {}. If it is gone for ever: rheostat ctl dc lost {name}",
                 silent.join("; ")
             ));
+        }
+        if let Some(alone) = held_alone(topology, &answers, &left) {
+            return Err(format!("{name} alone holds {alone}: what is in it would be lost. Nothing was changed"));
         }
     }
     let grouped: Vec<&str> = topology.keyspaces.iter().filter(|keyspace| is_group(keyspace)).map(|keyspace| keyspace.name.as_str()).collect();
@@ -327,6 +340,12 @@ async fn take_out(arguments: &Remove, json: bool, topology: &v1::TopologyRespons
             return Err(format!(
                 "after {} s the others lack something of what was written in {name}. It takes no writes, and nothing else has changed: say it again, or rheostat ctl dc remove {name} --cancel",
                 arguments.wait
+            ));
+        }
+        // Its nodes took writes until now.
+        if let Some(alone) = held_alone(topology, &status_of_all(&gone).await, &left) {
+            return Err(format!(
+                "{name} alone holds {alone}: what is in it would be lost. {name} takes no writes, and nothing else has changed: rheostat ctl dc remove {name} --cancel"
             ));
         }
         if let Some(led) = led_there(name, topology, nodes, begun + Duration::from_secs(arguments.wait)).await {
@@ -373,9 +392,7 @@ async fn close(nodes: &[Node], closed: bool) -> Result<(), Failure> {
 /// A data center where there is a free place.
 async fn let_in(arguments: &Add, json: bool, topology: &v1::TopologyResponse, nodes: &[Node]) -> Result<ExitCode, Failure> {
     let name = &arguments.data_center;
-    if !topology.data_centers.contains(name) {
-        return Err(format!("there is no data center `{name}`; there are: {}", topology.data_centers.join(", ")));
-    }
+    check_known(name, topology)?;
     let (new, left) = divided(name, &absent(nodes).await, nodes);
     let others = statuses(&left).await?;
     let generation = generation_of(name, topology, &others)?;
@@ -660,13 +677,14 @@ fn places(differ: &BTreeSet<Place>) -> String {
 }
 
 /// Says what giving it up would cost.
-fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, statuses: &[v1::StatusResponse]) {
+fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, nowhere: &BTreeSet<Place>, statuses: &[v1::StatusResponse]) {
     let now_ms = statuses.iter().map(|status| status.physical_ms).max().unwrap_or(0);
     let newest = |had: &Vec<Had>| had.iter().map(|(received, _)| received >> 16).max().unwrap_or(0);
     let oldest = |had: &Vec<Had>| had.iter().map(|(received, _)| received >> 16).min().unwrap_or(0);
     if json {
         let row = |((keyspace, partition), had): (&Place, &Vec<Had>)| json!({ "keyspace": keyspace, "partition": partition, "heard_until_ms": newest(had), "heard_by_all_until_ms": oldest(had) });
-        output::json(&json!({ "data_center": name, "given_up": false, "now_ms": now_ms, "partitions": had.iter().map(row).collect::<Vec<_>>() }));
+        let alone = |(keyspace, partition): &Place| json!({ "keyspace": keyspace, "partition": partition });
+        output::json(&json!({ "data_center": name, "given_up": false, "now_ms": now_ms, "partitions": had.iter().map(row).collect::<Vec<_>>(), "held_by_no_other": nowhere.iter().map(alone).collect::<Vec<_>>() }));
         return;
     }
     say!("{name} answers nobody. Giving it up loses what it wrote after it was last heard of, and nothing else:");
@@ -676,6 +694,9 @@ fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, statuses: 
         table.row([keyspace.clone(), partition.to_string(), ago(newest(had)), ago(oldest(had))]);
     }
     table.print(2);
+    if !nowhere.is_empty() {
+        say!("No other data center has anything of these. What {name} had of them is lost, all of it: {}", places(nowhere));
+    }
     say!(
         "Keyspaces of groups (session, strong) and of staged are not in the list: in session each data center has what it had received, in the others a majority decides."
     );
@@ -699,6 +720,15 @@ mod tests {
             let (there, others) = divided("eu", &absent, &nodes);
             assert_eq!((names(&there), names(&others)), (vec!["eu-1".to_string()], left.into_iter().map(String::from).collect::<Vec<_>>()));
         }
+    }
+
+    #[test]
+    fn who_has_left_is_known_from_whoever_has_been_told() {
+        let lost = |name: &str, reserved| v1::LostDataCenter { data_center: name.into(), reserved, ..Default::default() };
+        let told = |lost: Vec<v1::LostDataCenter>| v1::StatusResponse { lost, ..Default::default() };
+        assert_eq!(is_out("eu", &[told(Vec::new()), told(vec![lost("asia", false)])]), Ok(false));
+        assert_eq!(is_out("eu", &[told(Vec::new()), told(vec![lost("eu", false)])]), Ok(true));
+        assert!(is_out("eu", &[told(vec![lost("eu", true)])]).is_err());
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! `rheostat ctl restore`.
 
+mod writing;
+
+use self::writing::{Targets, held, write};
 use super::WALK;
 use super::backup::{Progress, check};
 use super::convergence::arrived;
@@ -11,7 +14,7 @@ use crate::output::{self, say};
 use clap::Args;
 use rheostat_backup::archive::{Archive, MOST_KEYS, Plan, Replay, in_words};
 use rheostat_backup::{Report, Store, open_records, verify};
-use rheostat_client::backup::{Imported, import};
+use rheostat_client::backup::Imported;
 use rheostat_client::{Client, Error, v1};
 use rheostat_core::Timestamp;
 use rheostat_core::export::Exported;
@@ -53,7 +56,7 @@ pub struct Arguments {
     /// Only this keyspace of the backup, into the one of the same name or, as A=B, into B; several times for several
     #[arg(short, long, value_name = "A[=B]")]
     keyspace: Vec<String>,
-    /// The data center to write to [default: that of the first node that answers]; the others get it from there
+    /// The data center to write to [default: that of the first node that answers]; the others get it from there, and what it does not hold from one that does
     #[arg(long, value_name = "DATA-CENTER")]
     at: Option<String>,
     /// Write over what is in these keyspaces; keys that are not in the backup stay
@@ -262,7 +265,7 @@ impl Restored {
     /// Compares with what is there: all of it, or more if it is not `alone`.
     fn look(&mut self, there: Shown, alone: bool) {
         let most = self.written.written;
-        let keys = there.keys.iter().map(|(_, keys)| *keys).max().unwrap_or(0);
+        let keys = there.total;
         self.wrong = match there.agree {
             false => Some("the data centers do not show the same".into()),
             true if alone && !(most.saturating_sub(self.expiring)..=most).contains(&keys) => {
@@ -285,10 +288,10 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
     if absent.contains(at) {
         return Err(format!("data center {at} takes no part: --at names another one"));
     }
-    let clients: Vec<Client> = nearest_first(topology, nodes).into_iter().filter(|client| client.topology().data_center == *at).collect();
-    if clients.is_empty() {
+    let clients = nearest_first(topology, nodes);
+    let Some(first) = clients.iter().find(|client| client.topology().data_center == *at) else {
         return Err(format!("no node of data center {at} can be reached"));
-    }
+    };
     for way in &ways {
         let there = shown(topology, nodes, &way.to).await?;
         if let Some((data_center, keys)) = there.keys.iter().find(|(_, keys)| *keys > 0).filter(|_| !arguments.overwrite) {
@@ -299,15 +302,19 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         }
     }
     source.check(&ways)?;
+    let mut targets = Vec::new();
+    for way in &ways {
+        targets.push(Targets::find(&way.to, at, topology, &clients).await?);
+    }
     if arguments.dry_run {
         return Ok(tell_dry(json, &offered, &ways));
     }
-    let clock = Clock::of(&clients[0]).await?;
+    let clock = Clock::of(first).await?;
     let began = Instant::now();
     let patience = Duration::from_secs(arguments.wait);
     let mut restored = Vec::new();
-    for way in &ways {
-        restored.push(keyspace(arguments, &source, &offered[way.place].name, way, &clients, (patience, clock)).await?);
+    for (way, targets) in ways.iter().zip(&targets) {
+        restored.push(keyspace(arguments, &source, &offered[way.place].name, way, targets, (patience, clock)).await?);
     }
     let seconds = began.elapsed().as_secs_f64();
     // What is written is written, whoever cannot be asked now.
@@ -402,7 +409,7 @@ async fn keyspace(
     source: &Source,
     from: &str,
     way: &Way,
-    clients: &[Client],
+    targets: &Targets,
     (patience, clock): (Duration, Clock),
 ) -> Result<Restored, Failure> {
     let mut restored = Restored {
@@ -415,9 +422,9 @@ async fn keyspace(
         wrong: None,
     };
     // Nothing need be said of what has expired where nothing was.
-    let skips_by = Some(clock).filter(|_| !arguments.overwrite && arguments.places.len() == 1);
+    let skips = !arguments.overwrite && arguments.places.len() == 1;
     for blocks in source.blocks(way.place)? {
-        file(blocks, &mut restored, clients, (patience, skips_by)).await?;
+        file(blocks, &mut restored, targets, (patience, clock, skips)).await?;
     }
     Ok(restored)
 }
@@ -425,14 +432,15 @@ async fn keyspace(
 async fn file(
     mut blocks: Blocks,
     restored: &mut Restored,
-    clients: &[Client],
-    (patience, skips_by): (Duration, Option<Clock>),
+    targets: &Targets,
+    (patience, clock, skips): (Duration, Clock, bool),
 ) -> Result<(), Failure> {
     let mut progress = Progress::new(&restored.to);
-    let clients: Arc<[Client]> = clients.into();
     let keyspace: Arc<str> = restored.to.as_str().into();
     let mut under_way: JoinSet<Result<Imported, Error>> = JoinSet::new();
-    let (mut batch, mut weight, mut bytes, mut keys) = (Vec::new(), 0, 0_u64, 0_u64);
+    // For each data center that is written to, and what it weighs.
+    let mut batches: Vec<(Vec<Exported>, usize)> = vec![(Vec::new(), 0); targets.len()];
+    let (mut bytes, mut keys) = (0_u64, 0_u64);
     let (mut block, mut sent) = (Vec::new().into_iter(), 0);
     loop {
         let next: Option<Exported> = match block.next() {
@@ -448,7 +456,7 @@ async fn file(
         let ended = next.is_none();
         if let Some(mut one) = next {
             restored.expiring += u64::from(one.reads.iter().any(|read| read.expires_ms > 0));
-            if let Some(clock) = skips_by {
+            if skips {
                 one.reads.retain(|read| read.expires_ms == 0 || read.expires_ms > clock.now_ms());
                 if one.reads.is_empty() {
                     restored.written.deleted += 1;
@@ -456,21 +464,23 @@ async fn file(
                 }
             }
             let more = one.key.len() + one.reads.iter().map(|read| read.value.as_ref().map_or(0, |value| value.len()) + 32).sum::<usize>();
-            weight += more;
             keys += 1;
             bytes += more as u64;
+            let (batch, weight) = &mut batches[targets.of(&one.key)];
+            *weight += more;
             batch.push(one);
         }
-        if !batch.is_empty() && (ended || batch.len() >= BATCH_KEYS || weight >= BATCH_BYTES) {
-            let (keys, keyspace, clients) = (std::mem::take(&mut batch), keyspace.clone(), clients.clone());
-            weight = 0;
+        for (place, (batch, weight)) in batches.iter_mut().enumerate() {
+            if batch.is_empty() || !ended && batch.len() < BATCH_KEYS && *weight < BATCH_BYTES {
+                continue;
+            }
+            let (keys, keyspace) = (std::mem::take(batch), keyspace.clone());
+            *weight = 0;
             sent += 1;
+            let mut clients = targets.clients(place).to_vec();
             let first = sent % clients.len();
-            under_way.spawn(async move {
-                let mut clients = clients.to_vec();
-                clients.rotate_left(first);
-                import(&clients, &keyspace, keys, patience).await
-            });
+            clients.rotate_left(first);
+            under_way.spawn(async move { write(&clients, &keyspace, keys, (patience, clock)).await });
         }
         while under_way.len() >= BATCHES || ended && !under_way.is_empty() {
             let Some(done) = under_way.join_next().await else { break };
@@ -490,12 +500,14 @@ async fn file(
 /// What the data centers show of a keyspace.
 struct Shown {
     keys: Vec<(String, u64)>,
+    /// How many keys there are: each partition as one shows it that has it.
+    total: u64,
     /// Those that hold a partition show the same of it.
     agree: bool,
 }
 
 async fn shown(topology: &v1::TopologyResponse, nodes: &[Node], keyspace: &str) -> Result<Shown, Failure> {
-    let (mut keys, mut digests): (Vec<(String, u64)>, Vec<Vec<v1::PartitionDigest>>) = (Vec::new(), Vec::new());
+    let (mut keys, mut digests) = (Vec::new(), Vec::new());
     for (data_center, node) in super::one_of_each(topology, nodes) {
         // One that is away gets it when it is back.
         let Some(client) = node.ok().and_then(|node| node.client.as_ref().ok()) else { continue };
@@ -503,14 +515,23 @@ async fn shown(topology: &v1::TopologyResponse, nodes: &[Node], keyspace: &str) 
         request.set_timeout(WALK);
         let answer = client.admin().digest(request).await.map_err(|status| format!("data center {data_center}: {}", Error::from(status)))?;
         let partitions = answer.into_inner().partitions;
-        keys.push((data_center.to_string(), partitions.iter().map(|one| one.keys).sum()));
-        digests.push(partitions);
+        let there: Arc<[Client]> = vec![client.clone()].into();
+        keys.push((data_center.to_string(), partitions.iter().map(|one| one.keys).sum::<u64>()));
+        digests.push((there, partitions));
     }
-    let same = |partition: usize| {
-        let mut held = digests.iter().filter_map(|one| one.get(partition)).filter(|one| one.keys > 0);
+    let of = |partition: u32| digests.iter().filter_map(move |(_, one)| one.get(partition as usize)).filter(|one| one.keys > 0);
+    let most = |partition: u32| of(partition).map(|one| one.keys).max().unwrap_or(0);
+    let same = |partition: u32| {
+        let mut held = of(partition);
         let first = held.next();
         held.all(|other| Some(other) == first)
     };
-    let agree = (0..topology.partitions as usize).all(same);
-    Ok(Shown { keys, agree })
+    let mut agree = (0..topology.partitions).all(same);
+    for (client, digest) in &digests {
+        // Who shows nothing of what others show need not hold it.
+        let shows_none = |partition: &u32| digest.get(*partition as usize).is_none_or(|one| one.keys == 0) && most(*partition) > 0;
+        let silent: Vec<u32> = (0..topology.partitions).filter(shows_none).collect();
+        agree &= held(client, keyspace, silent, false).await.is_empty();
+    }
+    Ok(Shown { keys, total: (0..topology.partitions).map(most).sum(), agree })
 }

@@ -22,6 +22,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A server that is to move has handed over by then.
 const LED_BY: Duration = Duration::from_secs(15);
 
+/// What a node is called whose name the others do not tell.
+const GONE: &str = "a node that is not in the configuration";
+
 const HELP: &str = "\
 A seat is the place of one server: of each partition, keyspace and data center, or of each replica. It moves to another node of its data center while clients go on.
 
@@ -59,7 +62,7 @@ enum Command {
     },
     /// Move all servers away from a node
     Empty {
-        /// The node's name
+        /// The node's name; it may be in the configuration no more
         node: String,
         #[command(flatten)]
         how: How,
@@ -70,7 +73,7 @@ enum Command {
         keyspace: String,
         /// The partition's number
         partition: u32,
-        /// The node that has it
+        /// The node that has it; it may be in the configuration no more
         from: String,
         /// The node that is to have it
         to: String,
@@ -167,10 +170,14 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
             (spread(&held, &able(nodes, &status_of_all(nodes).await)), how, "nothing has to move: all nodes have about as many".to_owned())
         }
         Some(Command::Empty { node, how }) => {
-            let index = find(nodes, node)?;
             let answers = status_of_all(nodes).await;
             let mut held = held.clone();
-            if answers.get(index).is_none_or(Result::is_err) {
+            let answered = match find(nodes, node) {
+                Ok(index) => answers.get(index).is_some_and(Result::is_ok),
+                Err(unknown) if !may_be_of(&mut held, node) => return Err(unknown),
+                Err(_) => false,
+            };
+            if !answered {
                 // Their files are where nobody can read them.
                 stay = held
                     .extract_if(.., |_, held| held.with_files && held.node == *node)
@@ -191,8 +198,20 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
             return Ok(ExitCode::SUCCESS);
         }
         Some(Command::Move { keyspace, partition, from, to, how }) => {
-            let dc = &nodes[find(nodes, from)?].info.data_center;
-            find(nodes, to)?;
+            let target = &nodes[find(nodes, to)?].info;
+            let mut held = held.clone();
+            let dc = match find(nodes, from) {
+                Ok(index) => &nodes[index].info.data_center,
+                Err(unknown) => {
+                    // Said again, nothing may be there any more.
+                    let is_at_target = |held: &Held| held.node == *to && held.moves > 0;
+                    let has_come = |(seat, held): (&Key, &Held)| seat.0 == *keyspace && seat.2 == *partition && is_at_target(held);
+                    if !may_be_of(&mut held, from) && !held.iter().any(has_come) {
+                        return Err(unknown);
+                    }
+                    &target.data_center
+                }
+            };
             let of = |((name, of, number, _), _): &(&Key, &Held)| name == keyspace && number == partition && of == dc;
             let here: Vec<(&Key, &Held)> = held.iter().filter(of).collect();
             if here.is_empty() {
@@ -224,6 +243,12 @@ pub(super) async fn run(arguments: &Arguments, json: bool, topology: &v1::Topolo
         return stays(ExitCode::SUCCESS);
     }
     carry_out(json, topology, nodes, &moves, how).await.and_then(stays)
+}
+
+/// Takes what is at nodes that are not in the configuration for what `name` has, which is none of it; says whether there is something. Whose it is those know that are asked to take it.
+fn may_be_of(held: &mut BTreeMap<Key, Held>, name: &str) -> bool {
+    held.values_mut().filter(|held| held.node.is_empty()).for_each(|held| name.clone_into(&mut held.node));
+    held.values().any(|held| held.node == name)
 }
 
 /// The nodes to which something can be moved, by data center.
@@ -316,13 +341,17 @@ fn list(json: bool, held: &BTreeMap<Key, Held>, answers: &Answers, nodes: &[Node
         return say!("no keyspace is on disk, so nothing can move");
     }
     let mut rows: BTreeMap<(&String, &String, u32), Vec<String>> = BTreeMap::new();
-    for ((keyspace, dc, partition, _), held) in held {
-        let node = if held.node.is_empty() { "a node that is not in the configuration" } else { held.node.as_str() };
+    for (seat, held) in held {
+        let (keyspace, dc, partition, _) = seat;
+        let node = if held.node.is_empty() { GONE } else { held.node.as_str() };
         let coming = match &held.coming {
             Some((to, percent, failed)) if failed.is_empty() => format!(" ({percent} % copied to {to})"),
             Some((to, _, failed)) => format!(" (not copied to {to}: {failed})"),
             None if held.settled => String::new(),
-            None => " (it comes)".to_owned(),
+            None => match why_not_there(seat, &held.node, answers, nodes) {
+                Some(why) => format!(" (it comes: {why})"),
+                None => " (it comes)".to_owned(),
+            },
         };
         rows.entry((keyspace, dc, *partition)).or_default().push(format!("{node}{coming}"));
     }
@@ -338,6 +367,14 @@ fn list(json: bool, held: &BTreeMap<Key, Held>, answers: &Answers, nodes: &[Node
         format!("{name} {}{}", counts.get(name).copied().unwrap_or(0), if silent(index) { " (does not answer)" } else { "" })
     };
     say!("Servers: {}", nodes.iter().enumerate().map(count).collect::<Vec<_>>().join(", "));
+}
+
+/// Why the server at `seat`, which comes to `node`, serves nothing there, as that node says.
+fn why_not_there<'a>(seat: &Key, node: &str, answers: &'a Answers, nodes: &[Node]) -> Option<&'a str> {
+    let index = nodes.iter().position(|one| one.info.name == node)?;
+    let status = answers.get(index)?.as_ref().ok()?;
+    let is_it = |replica: &&v1::Replica| (&replica.keyspace, replica.partition, replica.replica) == (&seat.0, seat.2, seat.3);
+    status.replicas.iter().find(is_it).map(|replica| replica.failed.as_str()).filter(|why| !why.is_empty())
 }
 
 fn plan(json: bool, moves: &[Move], nothing: &str) {
@@ -367,7 +404,8 @@ fn unfit(topology: &v1::TopologyResponse, nodes: &[Node], held: &BTreeMap<Key, H
             Some(member) if member.unable.is_empty() || member.unable == "is drained" => continue,
             Some(member) => member.unable.as_str(),
         };
-        return Some(format!("{}: {} {why}, so the group would go on with two less", words(&place), other.node));
+        let node = if other.node.is_empty() { GONE } else { other.node.as_str() };
+        return Some(format!("{}: {node} {why}, so the group would go on with two less", words(&place)));
     }
     None
 }
@@ -392,7 +430,10 @@ async fn carry_out(json: bool, topology: &v1::TopologyResponse, nodes: &[Node], 
             }
             Err(why) => {
                 failed = Some(why);
-                break;
+                // Of those that are in no configuration, the rest may be the one that is meant.
+                if find(nodes, &one.from).is_ok() {
+                    break;
+                }
             }
         }
     }
@@ -471,7 +512,10 @@ async fn carry_out_one(topology: &v1::TopologyResponse, nodes: &[Node], one: &Mo
                 why => why,
             };
             let Some(why) = why else {
-                lead_elsewhere(topology, nodes, one).await?;
+                // Who is in no configuration leads nothing.
+                if find(nodes, &one.from).is_ok() {
+                    lead_elsewhere(topology, nodes, one).await?;
+                }
                 break;
             };
             if began.elapsed() >= wait.min(LED_BY) {
@@ -504,8 +548,10 @@ async fn carry_out_one(topology: &v1::TopologyResponse, nodes: &[Node], one: &Mo
             _ => {}
         }
         if began.elapsed() >= wait {
+            let answers = status_of_all(nodes).await;
+            let why = why_not_there(&one.seat, &one.to, &answers, nodes).map_or_else(String::new, |why| format!(" ({why})"));
             return Err(format!(
-                "after {} s it is on its way to {} and not there yet; it goes on, and rheostat ctl seats shows when it has come",
+                "after {} s it is on its way to {} and not there yet{why}; it goes on, and rheostat ctl seats shows when it has come",
                 wait.as_secs(),
                 one.to
             ));

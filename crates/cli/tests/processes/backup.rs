@@ -2,10 +2,11 @@
 
 use super::control::{command as ctl, says, text};
 use super::support::{PATIENCE, connect, keyspace, start};
-use rheostat_client::{Client, NewCounter, Put};
+use rheostat_client::{Client, Error, NewCounter, Put};
 use rheostat_cluster::Description;
 use rheostat_cluster::description::DataCenter;
-use rheostat_server::config::KeyspaceConfig;
+use rheostat_core::slots;
+use rheostat_server::config::{KeyspaceConfig, Limits};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -212,4 +213,71 @@ async fn a_cluster_is_backed_up_while_it_is_written_to_and_restored_into_another
     }
     source.end().await;
     target.end().await;
+}
+
+/// A keyspace of `adaptive` whose partitions these data centers hold.
+fn placed(name: &str, placement: [Vec<i64>; 2]) -> KeyspaceConfig {
+    let options = toml::Table::from_iter([("placement".to_owned(), toml::Value::from(placement.to_vec()))]);
+    KeyspaceConfig { options, ..keyspace(name, "adaptive") }
+}
+
+/// Values of a key, in their order.
+async fn side_by_side(client: &Client, keyspace: &str, key: &str) -> Result<Vec<String>, Error> {
+    let values = client.session(keyspace).siblings(key.to_owned()).await?.into_iter().filter_map(|read| read.value);
+    let mut values: Vec<String> = values.map(|value| text(&value)).collect();
+    values.sort();
+    Ok(values)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_single_data_center_holds_and_what_no_single_request_takes_is_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("backup").to_str().unwrap().to_owned();
+    let limits = Limits { max_request_bytes: 64 << 10, ..Limits::default() };
+    let keyspaces = vec![
+        placed("held", [vec![0, 1], vec![1, 2]]),
+        placed("again", [vec![0], vec![2]]),
+        keyspace("carts", "quorum"),
+        keyspace("others", "quorum"),
+    ];
+    let description = Description { keyspaces, limits, ..description(&["x", "y", "z"], 1, 2) };
+    let (cluster, at) = start(&description, &folder.path().join("nodes")).await;
+    let [x, y, z] = [connect(&at[0]).await, connect(&at[1]).await, connect(&at[2]).await];
+    let until = Instant::now() + PATIENCE;
+    // Together more than a request may have.
+    let value = |number: u32| format!("{number:01000}");
+    for number in 0..200 {
+        while let Err(error) = y.session("held").put(format!("key{number}"), value(number)).await {
+            assert!(Instant::now() < until, "{error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    let values = ["a", "b"].map(|letter| letter.repeat(50 << 10));
+    let stand = async || {
+        x.session("carts").put("cart", values[0].clone()).await?;
+        x.session("carts").replace(Put::new("cart", values[1].clone())).await?;
+        side_by_side(&x, "carts", "cart").await
+    };
+    loop {
+        let there = stand().await;
+        if there.as_ref().is_ok_and(|there| *there == values) {
+            break;
+        }
+        assert!(Instant::now() < until, "{:?}", there.map(|there| there.len()));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    says(&ctl(&at[0], &["convergence", "--wait", "60"]).output().unwrap(), 0, &["converged"]);
+    says(&ctl(&at[0], &["backup", &place, "-k", "held", "-k", "carts"]).output().unwrap(), 0, &["held: 200 keys", "carts: 1 key"]);
+    let restore = ["restore", place.as_str(), "-k", "held=again", "-k", "carts=others"];
+    for more in [&[] as &[&str], &["--overwrite"]] {
+        let out = ctl(&at[0], &[&restore[..], more].concat()).output().unwrap();
+        says(&out, 0, &["keyspace held into again: 200 keys", "keyspace carts into others: 1 keys", "every data center has it"]);
+        for number in 0..200 {
+            let key = format!("key{number}");
+            let holder = if slots::partition_of(key.as_bytes(), 2).0 == 0 { &x } else { &z };
+            shows(holder, "again", &key, Some(&value(number))).await;
+        }
+        assert!(side_by_side(&z, "others", "cart").await.is_ok_and(|there| there == values), "both, and no third");
+    }
+    cluster.end().await;
 }

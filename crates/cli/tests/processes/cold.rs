@@ -190,3 +190,29 @@ fn a_node_that_is_starting_ends_when_it_is_told_to() {
     let _ = child.wait();
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
+
+/// Whoever looks after processes must not kill it while Cassandra is waited for.
+#[test]
+fn a_node_that_waits_for_cassandra_is_alive_and_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind(at(0)).unwrap();
+    let ports = Block::free(1).unwrap();
+    let (admin, data) = (at(ports.first()), folder.path().join("data"));
+    let config = folder.path().join("node.toml");
+    let text = format!(
+        "cluster = \"c\"\nnode = \"n\"\ndata_center = \"a\"\ndata_dir = {data:?}\n[listen]\nadmin = \"{admin}\"\n[cassandra]\ncontact_points = [\"{}\"]\n\
+         replication_factor = 1\nopen_timeout_ms = 600000\n[[keyspace]]\nname = \"default\"\nprotocol = \"causal\"\ncold = \"cassandra\"\n",
+        silent.local_addr().unwrap()
+    );
+    std::fs::write(&config, text).unwrap();
+    let _server = Server::start(&mut serve(&config), folder.path());
+    let until = Instant::now() + PATIENCE;
+    for (path, status) in [("health", "200"), ("ready", "503")] {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        while !Plain::connect(admin).is_some_and(|mut probe| probe.ask(request.as_bytes()).contains(status)) {
+            assert!(Instant::now() < until, "nobody can ask how it is: /{path}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -326,6 +326,13 @@ async fn a_cluster_gets_one_more_data_center_than_it_was_made_with() {
     for key in 0..8 {
         until("the groups go on", async || c.session("accounts").put(format!("again {key}"), "1").await.is_ok()).await;
     }
+    // It can stay while somebody of the others is away.
+    nodes.kill(1);
+    let output = ctl(at, &["dc", "remove", "c", "--cancel"]);
+    assert!(output.status.success() && told(&output).contains("b-1 of b: "), "{}", told(&output));
+    nodes.restart(1).unwrap();
+    let b = connect(&nodes.nodes[1].address(nodes.nodes[1].ports.grpc)).await;
+    until("b is back", async || ctl(at, &["status"]).status.success()).await;
     taken_out(at, &nodes_log_of(folder.path(), "c-1"), (&a, &b, &c)).await;
     nodes.kill(1);
     let file = folder.path().join("b-1/node.toml");

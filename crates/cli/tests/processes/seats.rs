@@ -227,3 +227,44 @@ async fn servers_move_while_clients_go_on_and_nothing_is_lost() {
     until("a-3 is back", || ctl(&addresses[2], &["status"]).status.success()).await;
     nodes.end().await;
 }
+
+/// A node had a server when it was taken out of the configuration, and nobody has emptied it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_node_had_that_is_in_no_configuration_moves_by_that_nodes_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut one = description();
+    one.keyspaces.retain(|keyspace| keyspace.name == "session");
+    one.data_centers.truncate(1);
+    let (mut nodes, addresses) = start(&one, folder.path()).await;
+    let at = &addresses[0];
+    until("every group has a leader", || every_group_is_led(at)).await;
+    let hosts = || -> Vec<String> {
+        let seats = json(at, &["seats"]);
+        let of_first = seats.as_array().unwrap().iter().filter(|seat| seat["partition"] == 0);
+        of_first.map(|seat| seat["node"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let before = hosts();
+    let to = ["a-1", "a-2", "a-3", "a-4"].into_iter().find(|name| !before.iter().any(|host| host == name)).unwrap();
+    let said = "[[seat]]\nkeyspace = \"session\"\ndata_center = \"a\"\npartition = 0\nreplica = 1\nversion = 1\nnode = \"a-9\"\nsettled = false\n";
+    for index in 0..4 {
+        nodes.stop(index).await.unwrap();
+        std::fs::write(folder.path().join(format!("a-{}/data/.seats", index + 1)), said).unwrap();
+    }
+    for index in 0..4 {
+        nodes.restart(index).unwrap();
+    }
+    for address in &addresses {
+        until("it is back", || ctl(address, &["seats"]).status.success()).await;
+    }
+    until("every group has a leader", || every_group_is_led(at)).await;
+    assert_eq!(hosts()[1], "");
+    until("a-8 is known to nobody", || refused(at, &["seats", "move", "session", "0", "a-8", to]).contains("there is no node `a-8`")).await;
+    let plan = json(at, &["seats", "empty", "a-9", "--dry-run"]);
+    assert!(plan["moves"].as_array().unwrap().len() == 1 && plan["moves"][0]["to"] == to, "{plan}");
+    until("it moves", || ctl(at, &["seats", "move", "session", "0", "a-9", to]).status.success()).await;
+    assert_eq!(hosts()[1], to);
+    // Said again: it has moved.
+    assert!(ctl(at, &["seats", "move", "session", "0", "a-9", to]).status.success());
+    assert!(refused(at, &["seats", "empty", "a-9"]).contains("there is no node `a-9`"));
+    nodes.end().await;
+}
