@@ -10,13 +10,15 @@ use rheostat_clock::{DcId, Timestamp};
 use rheostat_core::planted::Planted;
 use rheostat_core::replica::state_with_received;
 use rheostat_core::slots::{slot, walk_hash};
-use rheostat_core::store::{Cut, FlushJob, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim, raise_newest};
+use rheostat_core::store::{
+    Cut, FlushJob, History, KeepAll, Position, ReadDone, ReadJob, Recovered, ScanPage, Store, StoreStats, Trim, raise_newest,
+};
 use rheostat_core::version::{Key, Update, Version, VersionId};
 use rheostat_core::wire::Wire;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
-/// Bytes of records in one entry of the group's log, about.
+/// Bytes of records in one entry of the group's log, about; one that has more goes alone.
 pub(crate) const ENTRY_BYTES: usize = 512 << 10;
 
 /// Collections that are told again at most. Those of others are garbage in the followers' stores until they lead.
@@ -30,6 +32,10 @@ pub struct Ahead<M, S> {
     base: S,
     /// What is remembered beside.
     pub saved: Saved,
+    /// [`Saved::applied`] as it was last recorded.
+    noted: u64,
+    /// Deletions stay.
+    keeps_deletions: bool,
     /// Per data center (by index), the newest update in the store.
     newest: Vec<Timestamp>,
     planted: Planted,
@@ -48,6 +54,33 @@ pub struct Ahead<M, S> {
     early: VecDeque<Position>,
     /// Keys whose chains have grown since they were looked at for collection.
     grown: VecDeque<Key>,
+}
+
+/// Another cut, by which deletions stay.
+struct WithDeletions<'a, C>(&'a C);
+
+impl<M, C: Cut<M>> Cut<M> for WithDeletions<'_, C> {
+    const SIBLINGS: bool = C::SIBLINGS;
+
+    fn replaces(&self, newer: &Version<M>, older: &Version<M>) -> bool {
+        self.0.replaces(newer, older)
+    }
+
+    fn settled(&self, version: &Version<M>) -> bool {
+        self.0.settled(version)
+    }
+
+    fn complete(&self, _: Timestamp) -> bool {
+        false
+    }
+
+    fn covers(&self, at: Timestamp) -> bool {
+        self.0.covers(at)
+    }
+
+    fn history(&self) -> History {
+        self.0.history()
+    }
 }
 
 fn record_bytes<M>(record: &Record<M>) -> usize {
@@ -74,6 +107,8 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
         Ok(Ahead {
             newest_own: base.newest_own(),
             base,
+            noted: saved.applied,
+            keeps_deletions: false,
             saved,
             newest,
             planted,
@@ -160,9 +195,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     pub fn take_fresh(&mut self) -> Option<(Vec<Record<M>>, usize, Position)> {
         self.tell_collected();
         let (mut records, mut bytes) = (Vec::new(), 0);
-        while bytes < ENTRY_BYTES
-            && let Some((record, size)) = self.fresh.pop_front()
-        {
+        while let Some((record, size)) = self.fresh.pop_front_if(|(_, size)| bytes == 0 || bytes + *size <= ENTRY_BYTES) {
             bytes += size;
             records.push(record);
         }
@@ -266,7 +299,19 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Ahead<M, S> {
     /// # Errors
     /// As [`Ahead::decide`].
     pub fn save(&mut self) -> io::Result<()> {
-        self.base.append_state(&self.saved.to_bytes()).map(drop)
+        self.base.append_state(&self.saved.to_bytes())?;
+        self.noted = self.saved.applied;
+        Ok(())
+    }
+
+    /// A member is given the state in pages, or no more. It goes on with the entries after its snapshot, one of which may bring an older write of a key: its deletion must be in the pages.
+    pub fn keep_deletions(&mut self, keep: bool) {
+        self.keeps_deletions = keep;
+    }
+
+    /// Records how far the log is applied, before deletions go: a restart that applied some of it again could find an older write of a key after the deletion that went with it. Says whether it has.
+    fn notes_applied(&mut self) -> bool {
+        self.noted == self.saved.applied || self.save().is_ok()
     }
 
     fn push(&mut self, record: Record<M>) -> Position {
@@ -317,7 +362,7 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
         if update.items.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("update {} is of no keys", update.id)));
         }
-        self.collect_grown(LOOK_AT * update.items.len(), cut);
+        self.collect_grown(LOOK_AT * update.items.len(), &WithDeletions(cut));
         if own && update.id.written <= self.newest_own {
             let known = update.items.iter().all(|item| self.knows(&item.key, update.id));
             let older =
@@ -410,13 +455,26 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
     }
 
     fn collect(&mut self, key: &[u8], cut: &impl Cut<M>) -> usize {
-        let count = self.base.collect(key, cut);
+        let count = match self.notes_applied() {
+            true if self.keeps_deletions => self.base.collect(key, &WithDeletions(cut)),
+            true => self.base.collect(key, cut),
+            false => 0,
+        };
         self.tell_collected();
         count
     }
 
     fn collect_some(&mut self, limit: usize, cut: &impl Cut<M>) -> usize {
-        let count = self.collect_grown(limit, cut) + self.base.collect_some(limit, cut);
+        // Keys that are on disk only are not among the candidates.
+        let none = self.candidates() == 0 && !self.is_cold();
+        let count = if self.keeps_deletions {
+            let cut = WithDeletions(cut);
+            self.collect_grown(limit, &cut) + self.base.collect_some(limit, &cut)
+        } else if none || self.notes_applied() {
+            self.collect_grown(limit, cut) + self.base.collect_some(limit, cut)
+        } else {
+            0
+        };
         self.tell_collected();
         count
     }
@@ -511,7 +569,6 @@ impl<M: Wire + Clone + Send + 'static, S: Store<M>> Store<M> for Ahead<M, S> {
 mod tests {
     use super::*;
     use rheostat_clock::TimestampVector;
-    use rheostat_core::store::History;
     use rheostat_core::version::{Item, Value};
     use rheostat_storage::MemoryStore;
 
@@ -531,6 +588,23 @@ mod tests {
 
         fn history(&self) -> History {
             History { floor_ms: u64::MAX, ..<KeepAll as Cut<()>>::history(&KeepAll) }
+        }
+    }
+
+    /// Nothing older comes any more, either.
+    struct Complete;
+
+    impl Cut<()> for Complete {
+        fn settled(&self, _: &Version<()>) -> bool {
+            true
+        }
+
+        fn complete(&self, _: Timestamp) -> bool {
+            true
+        }
+
+        fn history(&self) -> History {
+            Cut::<()>::history(&Replaced)
         }
     }
 
@@ -562,6 +636,24 @@ mod tests {
         let mut ahead = Ahead::<(), _>::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
         ahead.apply(Record::State(vec![1])).unwrap();
         assert_eq!(ahead.state_for_pages().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// Frames between servers have room for the largest write, and hardly more where `limits.max_frame_bytes` is small: an entry that no other server gets holds up all that follows.
+    #[test]
+    fn a_large_write_goes_into_an_entry_of_its_own() {
+        let mut leader = Replica::open(MemoryStore::new(), &Recovered::default(), Planted::NONE).unwrap();
+        leader.lead(Position(0));
+        for (ms, bytes) in [(1, 10), (2, 2 * ENTRY_BYTES), (3, 10), (4, ENTRY_BYTES / 2), (5, ENTRY_BYTES / 2)] {
+            let mut write = update(ms, 0);
+            write.items[0].value = Some(Value::from(vec![b'v'; bytes]));
+            leader.append(&write, true, &KeepAll).unwrap();
+        }
+        let mut entries = Vec::new();
+        while let Some((records, ..)) = leader.take_fresh() {
+            entries.push(records.len());
+        }
+        assert_eq!(entries, [1, 1, 2, 1]);
+        assert_eq!((leader.fresh(), leader.fresh_bytes()), (0, 0));
     }
 
     /// What `leader` has written is decided, and `other` applies it.
@@ -617,6 +709,30 @@ mod tests {
         leader.lead(Position(2));
         agree(&mut leader, &mut other);
         assert_eq!((times(&mut leader), times(&mut other)), (vec![9], vec![9]));
+    }
+
+    /// The state was recorded between a deletion and an older write of its key; then the leader collected both, and was gone before the others heard of that. What it applies again is not the write alone.
+    #[test]
+    fn a_write_that_went_with_its_deletion_does_not_come_back_alone_after_a_restart() {
+        let mut deletion = update(9, 1);
+        deletion.items[0].value = None;
+        let entries = [Record::Other(deletion), Record::State(Vec::new()), Record::Other(update(5, 2))];
+        let mut leader = Replica::open(MemoryStore::with_simulated_disk(), &Recovered::default(), Planted::NONE).unwrap();
+        for (index, record) in (1u64..).zip(&entries) {
+            leader.apply(record.clone()).unwrap();
+            leader.saved.applied = index;
+        }
+        assert_eq!(times(&mut leader), vec![9, 5]);
+        leader.lead(Position(0));
+        assert_eq!(leader.collect_some(9, &Complete), 2);
+        let (store, found) = leader.base().crash_image_at(leader.base().end());
+        let mut again = Replica::open(store, &found, Planted::NONE).unwrap();
+        assert!(again.chain(b"k").is_empty());
+        let applied = again.saved.applied;
+        for (_, record) in (1u64..).zip(&entries).filter(|(index, _)| *index > applied) {
+            again.apply(record.clone()).unwrap();
+        }
+        assert!(again.chain(b"k").is_empty(), "applied up to {applied}");
     }
 
     /// One of an earlier version's leader is passed over; no server writes one.

@@ -109,7 +109,7 @@ pub struct Saved {
     pub vote: u64,
     /// Index and term of the last entry that is gone.
     pub base: (u64, u64),
-    /// The records of all entries up to here are in the store. More may be; to apply them again changes nothing.
+    /// The records of all entries up to here are in the store. More may be; to apply them again changes nothing: no deletion that has gone is newer.
     pub applied: u64,
     /// Own updates up to here may have come in pages: only the chains hold them.
     pub chained: Timestamp,

@@ -76,8 +76,8 @@ type Say<P, A> = fn(Share<A>) -> <P as Protocol>::Message;
 pub(crate) struct Rounds {
     heartbeat_us: u64,
     stabilization_us: u64,
-    /// Whether there are other data centers.
-    others: bool,
+    /// Whether what is told must be on disk before.
+    pub(crate) flushed: bool,
     /// Whether a replicate message has left since the last heartbeat was due.
     pub(crate) replicated: bool,
 }
@@ -93,8 +93,8 @@ impl Rounds {
         if fan_out == 0 {
             return Err("fan_out = 0: must be at least 1".into());
         }
-        let others = place.data_centers > 1;
-        Ok(Rounds { heartbeat_us: heartbeat_ms * 1000, stabilization_us: stabilization_ms * 1000, others, replicated: false })
+        let flushed = place.data_centers > 1;
+        Ok(Rounds { heartbeat_us: heartbeat_ms * 1000, stabilization_us: stabilization_ms * 1000, flushed, replicated: false })
     }
 
     /// Sets the timers, when the server starts.
@@ -122,8 +122,8 @@ impl Rounds {
         (up, down): (Say<P, A>, Say<P, A>),
     ) {
         let message = if tree.parent().is_some() { up(share) } else { down(share) };
-        // What is said of received updates must still be true after a crash. Without other data centers there are none.
-        if self.others {
+        // What is said of received updates, and of snapshots to come, must still be true after a crash.
+        if self.flushed {
             step.effects.send_flushed(tree.above(), message);
         } else {
             step.effects.send(tree.above(), message);

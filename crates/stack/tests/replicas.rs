@@ -1,19 +1,20 @@
 //! Three replicas of a partition server, step by step: who answers when the one that led is gone.
 
 use raft::eraftpb::{Message, MessageType};
-use rheostat_core::DcId;
 use rheostat_core::answer::Read;
 use rheostat_core::counter::{CounterCall, NewCounter};
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::Membership;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
+use rheostat_core::link::LinkFrame;
 use rheostat_core::operation::Operation;
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, Outbox, ReplicaConfig};
 use rheostat_core::store::Durability;
-use rheostat_core::version::{Item, Key};
+use rheostat_core::version::{Item, Key, Value};
 use rheostat_core::wire::Wire;
+use rheostat_core::{DcId, TimestampVector};
 use rheostat_counters::Options;
 use rheostat_group::{Frame, RaftMessage};
 use rheostat_stack::{Backing, Halt, Plan, Stack};
@@ -535,6 +536,62 @@ fn a_member_that_was_given_some_pages_answers_nothing_by_itself_until_it_has_cau
     assert_eq!(group.reads(away, read()).and_then(|read| read.value).map(|value| value.len()), Some(64 << 10));
 }
 
+/// Pages that a restart has cut short bring the newest that was written here before what went before it: a session that wrote some of that is answered by the leader, until all pages are here.
+#[test]
+fn a_member_whose_pages_were_cut_short_by_a_restart_leaves_to_the_leader_who_has_written() {
+    let configured = |replica: usize| {
+        let mut config = config(replica, false);
+        config.place.data_centers = 2;
+        config.group.keep_bytes = 2_000;
+        config
+    };
+    let mut group = Group::around((0..3).map(|replica| open_with("eventual", configured(replica))).collect());
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let away = (leader + 1) % 3;
+    group.writes(away, "before");
+    group.gone.insert(away);
+    let mut session = group.servers[leader].look().new_session();
+    let written = group.with(leader, |server, now, out| server.server().execute(now, put("mine"), &mut session, out));
+    assert!(matches!(written, Execution::Done { outcome: Outcome::Written(_), .. }), "{written:?}");
+    for n in 0..40 {
+        group.puts(leader, &format!("large {n}"), 64 << 10);
+        group.wait(1_000);
+    }
+    group.wait(FAILOVER_US);
+    // The other data center has all of it, so that the log of own updates lets it go, and nothing of what follows.
+    let durable = group.servers[leader].look().reached().get(DcId(0));
+    let acknowledge = LinkFrame::<()>::Acknowledge { durable, holds: TimestampVector::new() }.to_bytes();
+    let acknowledge = Frame::Inside(1, Value::from(acknowledge)).to_bytes();
+    let there = ServerId { dc: DcId(1), ..id(0) };
+    group.with(leader, |server, now, out| server.server().receive(now, there, &acknowledge, out));
+    group.wait(FAILOVER_US);
+    group.puts(leader, "after", 1);
+    group.wait(FAILOVER_US / 4);
+    group.gone.remove(&away);
+    group.slow = Some(away);
+    group.pass(20 * FAILOVER_US, |group| group.gauge(away, "pages_taken") >= 1.0);
+    // What it has taken comes to its disk, and nothing more comes.
+    group.gone.extend([leader, (leader + 2) % 3]);
+    group.wait(FAILOVER_US / 5);
+    group.gone.clear();
+    let half = std::mem::replace(&mut group.servers[away], open_with("eventual", configured(away))).halt(Halt::Kill);
+    group.seat(away, half.restart.start(configured(away)).unwrap());
+    group.pass(FAILOVER_US, |group| group.leader() == Some(leader));
+    assert_eq!((group.gauge(away, "pages_taken"), group.gauge(away, "installing_snapshot")), (0.0, 0.0));
+    let read = || get("k", Dial::at(Level::Eventual));
+    let own = group.with(away, |server, now, out| server.server().execute(now, read(), &mut session, out));
+    let Execution::Waiting(op) = own else { panic!("{own:?}") };
+    group.pass(FAILOVER_US, |group| group.done.contains_key(&(away, op)));
+    let Outcome::Read(found, _) = &group.done[&(away, op)] else { panic!("{:?}", group.done[&(away, op)]) };
+    assert_eq!(found.value.as_deref(), Some(&b"mine"[..]));
+    group.slow = None;
+    group.pass(20 * FAILOVER_US, |group| group.gauge(away, "pages_taken") >= 2.0 && group.gauge(away, "installing_snapshot") == 0.0);
+    let own = group.with(away, |server, now, out| server.server().execute(now, read(), &mut session, out));
+    let Execution::Done { outcome: Outcome::Read(found, _), .. } = own else { panic!("{own:?}") };
+    assert_eq!(found.value.as_deref(), Some(&b"mine"[..]));
+}
+
 /// Another data center has the place of one that is lost: its leaders count their terms anew.
 #[test]
 fn who_leads_in_the_place_of_a_lost_data_center_is_heard_from_the_first_term_on() {
@@ -561,6 +618,43 @@ fn who_leads_in_the_place_of_a_lost_data_center_is_heard_from_the_first_term_on(
     assert!(is_answered(&mut group, 2));
     admit(&mut group, true);
     assert!(!is_answered(&mut group, 1), "that term is over there");
+}
+
+/// Who is given pages goes on with the entries after the snapshot, of which one may bring an older write of a key that has been deleted; whether all others have let go of the deletion, it may never hear.
+#[test]
+fn a_deletion_stays_while_a_member_is_given_pages() {
+    let mut group = Group::keeping(2_000);
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let away = (leader + 1) % 3;
+    let delete = |group: &mut Group, key: &str| {
+        group.puts(leader, key, 1);
+        let item = Item { key: Key::from(key.as_bytes()), value: None, expires_ms: 0 };
+        let operation = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
+        let mut session = group.servers[leader].look().new_session();
+        let done = group.with(leader, |server, now, out| server.server().execute(now, operation, &mut session, out));
+        assert!(matches!(done, Execution::Done { outcome: Outcome::Written(_), .. }), "{done:?}");
+    };
+    let held = |group: &mut Group, key: &str| group.with(leader, |server, now, _| server.look().peek(now, key.as_bytes()).map(|(_, live)| live));
+    group.gone.insert(away);
+    for n in 0..40 {
+        group.puts(leader, &format!("large {n}"), 64 << 10);
+        group.wait(1_000);
+    }
+    delete(&mut group, "before");
+    // Longer than one that is silent holds anything up.
+    group.wait(6 * FAILOVER_US);
+    assert_eq!(held(&mut group, "before"), None);
+    group.gone.remove(&away);
+    group.slow = Some(away);
+    group.pass(20 * FAILOVER_US, |group| group.gauge(away, "pages_taken") >= 2.0);
+    delete(&mut group, "meanwhile");
+    group.wait(FAILOVER_US / 4);
+    assert_eq!(group.gauge(away, "installing_snapshot"), 1.0);
+    assert_eq!(held(&mut group, "meanwhile"), Some(false));
+    group.pass(60 * FAILOVER_US, |group| group.gauge(away, "applied_index") >= group.gauge(leader, "applied_index"));
+    group.wait(FAILOVER_US);
+    assert_eq!(held(&mut group, "meanwhile"), None);
 }
 
 /// Who answers a leader's heartbeat has its term on disk: else it could vote for somebody else in that term after a loss of power.

@@ -238,6 +238,8 @@ pub(crate) struct Journal<C> {
     /// All data centers are known to have everything of each other up to here.
     pub(super) everywhere: Timestamp,
     pub(super) saved: Saved,
+    /// Whoever has everything up to here has what was left out of parts that came since the start, or had not all come before.
+    pub(super) left_out: Timestamp,
     pub(super) reserved: Reserved,
     /// A loss of power can cost what was acknowledged.
     pub(super) may_lose: bool,
@@ -266,6 +268,7 @@ impl<C> Journal<C> {
             cut,
             everywhere: Timestamp::MAX,
             reserved: Reserved::new(boot, reserve_ms, saved.reservation),
+            left_out: saved.needs.max(),
             saved,
             may_lose: false,
             failed: None,
@@ -328,7 +331,7 @@ impl<C> Journal<C> {
 
     /// Whoever has everything up to here has what was left out of parts that have come ([`super::peers`]).
     pub(crate) fn needed(&self) -> Timestamp {
-        self.saved.needs.max()
+        self.left_out
     }
 
     /// See [`crate::step::Step::refilled`].

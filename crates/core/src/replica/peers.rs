@@ -401,6 +401,7 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
         self.peers.needs.join(needs);
         self.peers.filling = self.peers.needs != TimestampVector::new();
         self.journal.saved.needs = self.peers.needs.clone();
+        self.journal.left_out = self.journal.left_out.max(needs.max());
         self.journal.save(&mut self.store);
         self.come(now);
     }
@@ -442,10 +443,16 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             self.peers.fates[dc.index()].end().is_none() && receiver.is_out_of_reach(now.monotonic_us)
         };
         let waited = now.monotonic_us >= came_at_us + WANTED_SPACING_US.1;
-        if visible && covered || waited && self.peers.each().any(cut_off) {
+        let is_whole = visible && covered;
+        if is_whole || waited && self.peers.each().any(cut_off) {
             self.peers.needs = TimestampVector::new();
             self.peers.filling = false;
             self.peers.came_at_us = None;
+        }
+        if is_whole {
+            // A start finds it whole, whichever servers are down then: what is stable is persisted up to there.
+            self.journal.saved.needs = TimestampVector::new();
+            self.journal.save(&mut self.store);
         }
     }
 

@@ -382,8 +382,9 @@ impl Counting {
     fn retry(&mut self, now: Now, op: OpId, out: &mut Outbox) -> Option<(Scope, Stopped)> {
         let Parked { scope, changes, name, session, is_made, .. } = self.parked.get(&op)?;
         let (scope, changes, mut session, is_made) = (*scope, changes.clone(), session.clone(), *is_made);
-        // Where a group writes it, an earlier attempt whose fate was not known can have been made while this one waited. The row that it goes on from has that in it by now, so no guard finds it.
-        if let Some((key, name)) = name.clone().filter(|_| is_made || self.is_grouped()) {
+        // Another attempt can have been made while this one waited. Where a group writes it, an earlier one whose fate was not known: the row that this one goes on from has that in it by now, so no guard finds it. And
+        // one that was sent to another data center, whose record comes before the rights that this one waits for.
+        if let Some((key, name)) = name.clone() {
             match self.made_before(now, &key, name, &mut session) {
                 Ok(Some((outcome, after))) => {
                     self.parked.remove(&op);

@@ -181,6 +181,27 @@ fn an_update_with_a_name_counts_once() {
     assert!(matches!(failure(desk.call(0, named(-3, 1))), Failure::Refused(why) if why.contains("outdated")));
 }
 
+#[test]
+fn an_update_that_waits_for_rights_is_not_made_again_once_another_data_center_has_made_it() {
+    for protocol in PROTOCOLS {
+        let mut desk = Desk::new(protocol, 3);
+        desk.create(stock(9, &[1, 8, 0]));
+        assert_eq!(counted(desk.call(1, add(-1, Scope::Local))), 8, "{protocol}");
+        desk.pass(300);
+        let name = Some(UpdateName { client: 7, number: 1 });
+        let sold = CounterCall::Add { changes: smallvec![(key("n"), -4)], scope: Scope::Global, name };
+        let mut session = desk.session();
+        let Execution::Waiting(first) = desk.execute(0, &mut session, Operation::Counter { call: sold.clone(), dial: Dial::default() }) else {
+            panic!("{protocol}: it needs rights from elsewhere")
+        };
+        // Its client has heard nothing, and asks the data center that has the rights.
+        assert_eq!(counted(desk.call(1, sold)), 4, "{protocol}");
+        assert_eq!(counted(desk.wait(0, first)), 4, "{protocol}");
+        desk.pass(300);
+        assert_eq!([0, 1, 2].map(|dc| desk.look(dc).value), [4; 3], "{protocol}");
+    }
+}
+
 /// One that looks for rights when its client goes on must not be made after the next one: its record would take that one's place, and a repeat would count twice.
 #[test]
 fn an_update_whose_client_has_gone_on_is_not_made_any_more() {

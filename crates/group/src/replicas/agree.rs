@@ -11,7 +11,7 @@ use crate::record::{self, Record};
 use crate::standing::{Next, Verdict, Word};
 use raft::StateRole;
 use raft::eraftpb::{Entry, Message, MessageType};
-use rheostat_clock::TimestampVector;
+use rheostat_clock::{Timestamp, TimestampVector};
 use rheostat_core::ids::{Now, ServerId};
 use rheostat_core::replica::{Applied, Outbox, PartitionServer};
 use rheostat_core::reserved::is_reserved;
@@ -95,6 +95,7 @@ impl<F: Seat> Replicas<F> {
             self.lease.end();
             self.snapshots.clear();
         }
+        self.keep_deletions();
         self.send_on(out);
     }
 
@@ -188,6 +189,7 @@ impl<F: Seat> Replicas<F> {
         let Some(message) = RaftMessage::of(message) else { return };
         if let Some((index, _)) = message.snapshot() {
             self.snapshots.insert(to, Told { index, heard_us: now.monotonic_us });
+            self.keep_deletions();
         }
         let mut frame = Vec::with_capacity(message.about_bytes());
         Frame::Raft(message).encode(&mut frame);
@@ -225,6 +227,7 @@ impl<F: Seat> Replicas<F> {
         if let Err(why) = done {
             return self.fail(why);
         }
+        ahead.saved.applied = entry.index;
         self.applied = entry.index;
         self.note_applied(&entry.data);
         let applied = self.applied;
@@ -300,7 +303,7 @@ impl<F: Seat> Replicas<F> {
 
     /// The state is that of a snapshot at `base`, whose pages have come.
     fn restart_at(&mut self, base: (u64, u64)) {
-        (self.applied, self.whole_at) = (base.0, base.0);
+        (self.applied, self.whole_at, self.unsure_upto) = (base.0, base.0, Timestamp::ZERO);
         if let Some(ahead) = self.store_mut() {
             ahead.saved.base = base;
         }

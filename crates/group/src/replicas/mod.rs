@@ -192,6 +192,8 @@ pub struct Replicas<F: Seat> {
     pages: Option<Pages>,
     /// Some pages of the state are in the store, and it is none before everything up to this index is applied.
     whole_at: u64,
+    /// Own updates up to here came in pages before the last restart, which may have cut them short: newer ones can be in the store, and these not.
+    unsure_upto: Timestamp,
     /// Members that were told of a snapshot, until they have caught up.
     snapshots: BTreeMap<u64, Told>,
     failed: Option<String>,
@@ -253,6 +255,7 @@ impl<F: Seat> Replicas<F> {
         }
         // Only pages bring anything without a log.
         let whole_at = u64::from(log.last() == 0 && found.newest.iter().any(|newest| *newest > Timestamp::ZERO));
+        let unsure_upto = ahead.saved.chained;
         let kept = Kept { term: ahead.saved.term, vote: ahead.saved.vote, applied };
         let member = member(standing.me(), log, kept)?;
         Ok(Replicas {
@@ -303,6 +306,7 @@ impl<F: Seat> Replicas<F> {
             successor: None,
             pages: None,
             whole_at,
+            unsure_upto,
             snapshots: BTreeMap::new(),
             failed: None,
             refused: 0,

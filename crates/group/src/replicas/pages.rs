@@ -119,10 +119,13 @@ impl<F: Seat> Replicas<F> {
 
     /// Whether `from` may have pages of the state at `snapshot` from here; notes that it has asked.
     fn gives_pages(&mut self, now: Now, from: ServerId, snapshot: u64) -> bool {
-        let asker = self.snapshots.iter_mut().filter(|(member, _)| seat_of(**member) == seat_at(from.replica));
-        asker.for_each(|(_, told)| told.heard_us = now.monotonic_us);
+        let mut is_told = false;
+        for (_, told) in self.snapshots.iter_mut().filter(|(member, _)| seat_of(**member) == seat_at(from.replica)) {
+            (told.heard_us, is_told) = (now.monotonic_us, true);
+        }
+        // Who was told by a leader before, or was silent for too long, is told of another one: deletions that it needs may be gone here.
         // The store holds what is decided and no more, so a leader need not have had anything decided itself: whoever asks may be the one without whom it cannot.
-        self.member.is_leader() && self.applied >= snapshot
+        is_told && self.member.is_leader() && self.applied >= snapshot
     }
 
     /// Forgets whoever was told of a snapshot and lacks no more by now than others may, and whoever asks for no pages and does not go on: that one is told of another snapshot when it is heard again.
@@ -143,6 +146,15 @@ impl<F: Seat> Replicas<F> {
         });
         for member in stalled {
             self.member.report_snapshot(member, SnapshotStatus::Failure);
+        }
+        self.keep_deletions();
+    }
+
+    /// Deletions stay while a member is given pages: that one has collected them is told in the log, and whoever leads next may not have that.
+    pub(super) fn keep_deletions(&mut self) {
+        let keep = !self.snapshots.is_empty();
+        if let Some(ahead) = self.store_mut() {
+            ahead.keep_deletions(keep);
         }
     }
 

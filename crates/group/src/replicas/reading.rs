@@ -3,6 +3,7 @@
 //! They take no way to the leader, and go on while there is none. What they answer may be older than what the same client has read elsewhere, as that level says; what it has written is there, unless nobody leads. Nothing of it was not decided: what only a leader has stands in front of its store.
 
 use super::{Replicas, Seat, Sits};
+use rheostat_clock::Timestamp;
 use rheostat_core::answer::{Quality, Read};
 use rheostat_core::dial::Level;
 use rheostat_core::ids::Now;
@@ -33,7 +34,8 @@ impl<F: Seat> Replicas<F> {
             Sits::Gone => return None,
         };
         store.readable().ok()?;
-        if is_led && written > store.newest_own() {
+        let lacks = written > store.newest_own() || written > Timestamp::ZERO && written <= self.unsure_upto;
+        if is_led && lacks {
             return None;
         }
         let read = store.latest(key, |_| true).map_or_else(Read::default, |version| Read::of(version, now.physical_ms));

@@ -368,7 +368,9 @@ impl Protocol for GentleRain {
     type Cut = GentleRainCut;
 
     fn new(place: Place, options: &GentleRainOptions, planted: Planted) -> Result<GentleRain, String> {
-        let rounds = Rounds::new(&place, options.heartbeat_ms, options.stabilization_ms, options.fan_out)?;
+        let mut rounds = Rounds::new(&place, options.heartbeat_ms, options.stabilization_ms, options.fan_out)?;
+        // After a start a snapshot is what was persisted, whatever is said meanwhile: others keep what it shows, in one data center too.
+        rounds.flushed |= place.partitions > 1;
         Ok(GentleRain {
             tree: Tree::new(&place, options.fan_out),
             place,

@@ -126,8 +126,13 @@ impl Staged {
                 (item.into_iter().collect(), Some(Reply::Tested(equal, before, self.seen(since.unwrap_or(id.written)), version)))
             }
             Command::PutIf(items, guards) => {
-                if items.iter().any(|item| step.store.latest(&item.key, |_| true).is_some_and(|newest| newest.id == id)) {
+                let mut newest = |key: &Key| step.store.latest(key, |_| true).map(|newest| newest.id);
+                if items.iter().any(|item| newest(&item.key) == Some(id)) {
                     return (items, None);
+                }
+                // It was made before a restart, and wrote nothing, or what has been replaced since.
+                if guards.iter().any(|guard| newest(&guard.key) > Some(id)) {
+                    return (SmallVec::new(), None);
                 }
                 let met: Vec<Read> = guards.iter().map(|guard| read_of(step.store.latest(&guard.key, |_| true), now_ms).0).collect();
                 let holds = guards.iter().zip(&met).all(|(guard, met)| guard.version == met.present());

@@ -3,10 +3,16 @@
 use crate::common::{self, Desk, START_MS, key, server, text};
 use rheostat_core::dial::Dial;
 use rheostat_core::failure::Failure;
-use rheostat_core::ids::ServerId;
+use rheostat_core::ids::{KeyspaceId, Place, ServerId};
 use rheostat_core::operation::{Change, Expiry, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
+use rheostat_core::replica::ReplicaConfig;
+use rheostat_core::store::Recovered;
 use rheostat_core::version::Item;
+use rheostat_protocols::gentlerain::{GentleRain, GentleRainOptions, Meta};
+use rheostat_stack::{AnyStore, Driver, Inner};
+use rheostat_storage::MemoryStore;
+use std::any::Any;
 
 const SLOW: u64 = 60;
 
@@ -220,6 +226,59 @@ fn versions_and_tombstones_are_collected_below_the_oldest_snapshot() {
         assert_eq!(desk.replicas[&id].status(desk.now(id)).store.versions, 1, "only the newest x is left");
         assert_eq!(desk.get(dc, &mut desk.session(), &x).as_deref(), Some("3"));
     }
+}
+
+/// D8 in one data center: a server that has lost its power chooses a snapshot as old as the stable time on its disk, and the other one has what it shows.
+#[test]
+fn what_a_snapshot_after_a_loss_of_power_shows_is_kept() {
+    let open = |partition: u16, boot: u64, store: MemoryStore<Meta>, recovered: Recovered| {
+        let place = Place { server: server(0, partition), data_centers: 1, partitions: 2, first_partitions: 2, replicas: 1 };
+        let config = ReplicaConfig { boot: Some(boot), ..ReplicaConfig::new(place, KeyspaceId(0)) };
+        Inner::<GentleRain>::new(config, &GentleRainOptions::default(), Driver::Memory(Box::new(store)).into(), recovered).unwrap()
+    };
+    let begin = |desk: &mut Desk, at: ServerId, started: Inner<GentleRain>| {
+        desk.replicas.insert(at, Box::new(started));
+        desk.under_way.clear();
+        desk.with(at, |replica, now, out| replica.start(now, out));
+    };
+    let flush = |desk: &mut Desk, at: ServerId| {
+        desk.with(at, |replica, now, out| {
+            replica.write_through();
+            while let Some(job) = replica.poll_flush(now) {
+                replica.end_flush(now, job.run(), out);
+            }
+        });
+    };
+    let (root, other) = (server(0, 0), server(0, 1));
+    let mut desk = Desk::new("gentlerain", "", 1, 2);
+    for at in [root, other] {
+        begin(&mut desk, at, open(at.partition.0, 1, MemoryStore::with_simulated_disk(), Recovered::default()));
+    }
+    let (x, y) = (key("x", 0, 2), key("y", 1, 2));
+    desk.put(0, &mut desk.session(), &x, "1");
+    desk.put(0, &mut desk.session(), &y, "1");
+    for _ in 0..200 {
+        desk.pass(10, everything);
+        [root, other].into_iter().for_each(|at| flush(&mut desk, at));
+    }
+    // From now on nothing reaches the root's disk.
+    for round in 0..60 {
+        if round % 10 == 0 {
+            desk.put(0, &mut desk.session(), &x, "lost");
+            desk.put(0, &mut desk.session(), &y, "later");
+        }
+        desk.pass(10, everything);
+        flush(&mut desk, other);
+    }
+    let stopped: Box<dyn Any> = desk.replicas.remove(&root).unwrap();
+    let stopped = stopped.downcast::<Inner<GentleRain>>().unwrap();
+    let AnyStore::Memory(store) = stopped.store() else { unreachable!("it was made over a store in memory") };
+    let (store, recovered) = store.crash_image();
+    begin(&mut desk, root, open(0, 2, store, recovered));
+    // It hears nothing that the other one says of the present.
+    desk.pass(200, |_, _| false);
+    flush(&mut desk, root);
+    assert_eq!(desk.read(0, &mut desk.session(), &[&x, &y]), [Some("1".into()), Some("1".into())]);
 }
 
 /// The stable time is everywhere the same number for all data centers, and passes what was written.

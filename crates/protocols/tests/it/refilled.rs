@@ -13,6 +13,7 @@ use rheostat_core::session::Session;
 use rheostat_core::store::{Recovered, Store};
 use rheostat_core::version::{Item, Key};
 use rheostat_core::wire::Wire;
+use rheostat_protocols::causal::{Causal, CausalOptions, Meta};
 use rheostat_protocols::eventual::{Eventual, EventualOptions};
 use rheostat_stack::{AnyStore, Driver, Inner};
 use rheostat_storage::MemoryStore;
@@ -60,6 +61,52 @@ fn a_server_that_has_lost_its_versions_serves_none_of_them_before_it_has_all_aga
         assert_eq!(desk.get(1, &mut reader, &y).map(|value| value.len()), Some(BATCH_BYTES + 1), "{protocol}");
         assert_eq!(desk.get(1, &mut reader, &x).as_deref(), Some("second"), "{protocol}");
     }
+}
+
+/// A server that has once been filled starts again while another one of its data center is down, which would tell it what is stable. It has everything, and serves readers.
+#[test]
+fn a_server_that_was_filled_is_whole_when_it_starts_again() {
+    let (at, other) = (server(1, 0), server(1, 1));
+    let open = |refill: bool, store: MemoryStore<Meta>, recovered: Recovered| {
+        let place = Place { server: at, data_centers: 2, partitions: 2, first_partitions: 2, replicas: 1 };
+        let config = ReplicaConfig { refill, reserve_ms: 25, ..ReplicaConfig::new(place, KeyspaceId(0)) };
+        Inner::<Causal>::new(config, &CausalOptions::default(), Driver::Memory(Box::new(store)).into(), recovered).unwrap()
+    };
+    let begin = |desk: &mut Desk, server: Inner<Causal>| {
+        desk.replicas.insert(at, Box::new(server));
+        desk.under_way.clear();
+        desk.with(at, |replica, now, out| replica.start(now, out));
+    };
+    // Its disk is flushed now and then.
+    let pass = |desk: &mut Desk, ms: u64, wanted: &dyn Fn(ServerId, ServerId) -> bool| {
+        for _ in 0..ms / 10 {
+            desk.pass(10, wanted);
+            desk.with(at, |replica, now, out| {
+                replica.write_through();
+                while let Some(job) = replica.poll_flush(now) {
+                    replica.end_flush(now, job.run(), out);
+                }
+            });
+        }
+    };
+    let mut desk = Desk::new("causal", "", 2, 2);
+    let x = key("x", 0, 2);
+    desk.pass(300, |_, _| true);
+    desk.put(0, &mut desk.session(), &x, "1");
+    desk.pass(1_000, |_, _| true);
+    begin(&mut desk, open(true, MemoryStore::with_simulated_disk(), Recovered::default()));
+    let get = Operation::Get { key: x.clone(), dial: Dial::default() };
+    let early = desk.run(1, &mut desk.session(), get);
+    assert!(matches!(&early, Outcome::Failed(Failure::Busy(why)) if why.contains("a disk was lost")), "{early:?}");
+    pass(&mut desk, 3_000, &|_, _| true);
+    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("1"));
+    let stopped: Box<dyn Any> = desk.replicas.remove(&at).unwrap();
+    let stopped = stopped.downcast::<Inner<Causal>>().unwrap();
+    let AnyStore::Memory(store) = stopped.store() else { unreachable!("it was made over a store in memory") };
+    let (store, recovered) = store.crash_image_at(store.end());
+    begin(&mut desk, open(false, store, recovered));
+    pass(&mut desk, 1_000, &|from, to| from != other && to != other);
+    assert_eq!(desk.get(1, &mut desk.session(), &x).as_deref(), Some("1"), "it waits for nobody");
 }
 
 /// A data center that does not answer is passed over after half a minute. What it has comes back when it answers, and stands behind what was written meanwhile.

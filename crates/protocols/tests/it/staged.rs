@@ -16,7 +16,7 @@ use rheostat_core::step::Effect;
 use rheostat_core::store::{Checkpoints, Cut, EXPIRED_KEPT_MS, History, Position, Store};
 use rheostat_core::version::{Item, Key, Update, VersionId};
 use rheostat_core::wire::Wire;
-use rheostat_protocols::staged::{Batch, Command, Held, Message, Staged};
+use rheostat_protocols::staged::{Ballot, Batch, Command, Held, Message, Staged};
 
 fn everything(_: ServerId, _: ServerId) -> bool {
     true
@@ -435,6 +435,37 @@ fn a_change_comes_to_the_same_wherever_the_log_ends() {
         }
     }
     assert!(found > 0, "the change was asked for");
+}
+
+/// A guarded write that was not made is not made after a restart either, wherever the log ends: what its batch deleted after it may be gone already.
+#[test]
+fn a_guarded_write_comes_to_the_same_wherever_the_log_ends() {
+    let (x, y) = (key("x", 0, 1), key("y", 0, 1));
+    let at = |ms: u64| Timestamp::new(crate::common::START_MS + ms, 0);
+    let held = |ms: u64, command: Command| Held { id: VersionId { written: at(ms), origin: DcId(1) }, ordered: true, command };
+    let item = |key: &Key, value: Option<&str>| Item { key: key.clone(), value: value.map(|value| value.as_bytes().into()), expires_ms: 0 };
+    let of_x = |value: Option<&str>| Command::Put([item(&x, value)].into_iter().collect());
+    let guarded = Command::PutIf([item(&y, Some("made"))].into_iter().collect(), vec![Guard { key: x.clone(), version: None }]);
+    let writes = vec![held(10, of_x(Some("there"))), held(11, guarded), held(12, of_x(None))];
+    let batch = Batch { cutoff: at(12), writes, next: DcId(1) };
+    let decide = |alone: &mut Alone<Staged>, round: u64| {
+        let ballot = Ballot { round, by: DcId(1) };
+        hear(alone, Message::Accept { instance: 1, ballot, batch: batch.clone() });
+        hear(alone, Message::Chosen { instance: 1, ballot });
+    };
+    let values = |alone: &mut Alone<Staged>| {
+        assert_eq!(alone.gauge("staged_instances"), 1.0);
+        let mut reader = alone.session();
+        [&x, &y].map(|key| found(alone.run(&mut reader, get(key, Dial::at(Level::Eventual)))).0)
+    };
+    let mut first = alone_of_three();
+    decide(&mut first, 1);
+    assert_eq!(values(&mut first), [None, None]);
+    for upto in 0..=first.server.store().end().0 {
+        let mut again = first.again(Position(upto), "");
+        decide(&mut again, 2);
+        assert_eq!(values(&mut again), [None, None], "the log ended at {upto}");
+    }
 }
 
 /// Messages arrive one by one until the server of data center 2 holds a write.
