@@ -37,7 +37,9 @@ export const KINDS = {
       if (emulation.link) emulation.link = emulation.link.filter((link) => !list(link.between).includes(gone.name));
       if (emulation.delay) emulation.delay = emulation.delay.filter((delay) => delay.from !== gone.name && delay.to !== gone.name);
       if (emulation.slow) emulation.slow = emulation.slow.filter((slow) => slow.data_center !== gone.name);
-      if (emulation.clock) emulation.clock = emulation.clock.filter((clock) => !String(clock.node).startsWith(`${gone.name}-`));
+      // `us-east-1` is no node of `us`.
+      const own = (node) => list(gone.node).some((one) => one?.name === node) || (node.startsWith(`${gone.name}-`) && /^\d+$/.test(node.slice(`${gone.name}-`.length)));
+      if (emulation.clock) emulation.clock = emulation.clock.filter((clock) => !own(String(clock.node)));
       ['link', 'delay', 'slow', 'clock'].forEach((field) => tidy(emulation, field));
       tidy(file, 'emulation');
     },

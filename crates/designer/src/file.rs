@@ -29,7 +29,7 @@ const MOST_PLACES: usize = 64;
 const MOST_WORK: usize = 8 << 20;
 
 /// Whole numbers that a page can hold.
-const LARGEST: i64 = 1 << 53;
+const LARGEST: u64 = 1 << 53;
 
 /// The tree of a text. Errors: it is not TOML, or has something that a page cannot hold; in words.
 fn tree(text: &str) -> Result<Value, String> {
@@ -42,7 +42,7 @@ fn to_json(value: toml::Value, path: &str) -> Result<Value, String> {
     Ok(match value {
         toml::Value::String(text) => text.into(),
         toml::Value::Boolean(one) => one.into(),
-        toml::Value::Integer(number) if number.abs() <= LARGEST => number.into(),
+        toml::Value::Integer(number) if number.unsigned_abs() <= LARGEST => number.into(),
         toml::Value::Integer(number) => return Err(format!("{path}: {number} is more than a page can hold; the command line takes it")),
         toml::Value::Float(number) if number.is_finite() => number.into(),
         toml::Value::Float(number) => return Err(format!("{path}: {number} is nothing that a page can hold")),

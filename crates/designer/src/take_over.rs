@@ -155,7 +155,9 @@ pub fn cluster(from: &Value, into: &Value) -> Result<Taken, String> {
         let node = clock["node"].as_str().unwrap_or_default();
         data_centers.iter().any(|place| {
             let is_listed = place["node"].as_array().is_some_and(|listed| listed.iter().any(|one| one["name"] == node));
-            is_listed || place["name"].as_str().and_then(|name| node.strip_prefix(name)).is_some_and(|rest| rest.starts_with('-'))
+            // `us-east-1` is no node of `us`.
+            let number = place["name"].as_str().and_then(|name| node.strip_prefix(name)?.strip_prefix('-'));
+            is_listed || number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
         })
     };
     let clocks: Vec<Value> = made["emulation"]["clock"].as_array().into_iter().flatten().filter(is_left).cloned().collect();

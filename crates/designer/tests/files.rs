@@ -189,6 +189,9 @@ fn what_a_page_cannot_hold_is_said() {
         assert!(told["file"].is_null(), "{line}");
         assert!(line.starts_with("shows") || told["wrong"]["text"].as_str().unwrap().contains(says), "{line}: {}", told["wrong"]);
     }
+    // The one whole number that has no other sign.
+    let least = check("experiment", json!({ "text": FILES[0].text.replacen("name = ", "seed = -9223372036854775808\nname = ", 1) }));
+    assert!(least["file"].is_null() && least["wrong"]["text"].is_string(), "{least}");
     // A page that has taken away what stood there sends null.
     let told = check(
         "cluster",
@@ -307,6 +310,23 @@ fn a_slow_partition_leaves_its_data_center_where_it_is() {
     assert_eq!(back["data_center"][0], json!({ "name": "east", "host": "10.0.0.5", "nodes": 3 }));
     assert!(notes.iter().any(|note| note.contains("the nodes of east were listed")), "{notes:?}");
     assert_eq!(back["emulation"]["clock"], Value::Null, "that of a node that is gone");
+}
+
+#[test]
+fn a_clock_stays_only_where_its_data_center_does() {
+    let cluster = |names: [&str; 2], clocks: Value| {
+        json!({
+            "cluster": "c", "data_center": names.map(|name| json!({ "name": name })), "keyspace": [{ "name": "k", "protocol": "eventual" }],
+            "emulation": { "round_trip_ms": 10, "clock": clocks },
+        })
+    };
+    let (experiment, _) = take_over::experiment(&cluster(["us", "eu"], json!([])), &Value::Null).unwrap();
+    let clock = |node: &str| json!({ "node": node, "offset_ms": 20 });
+    let into = cluster(["us", "us-east"], json!([clock("us-1"), clock("us-east-1")]));
+    assert_eq!(check("cluster", json!({ "file": into }))["wrong"], Value::Null);
+    let (made, _) = take_over::cluster(&experiment, &into).unwrap();
+    assert_eq!(made["emulation"]["clock"], json!([clock("us-1")]));
+    assert_eq!(check("cluster", json!({ "file": made }))["wrong"], Value::Null);
 }
 
 #[test]

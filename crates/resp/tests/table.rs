@@ -170,7 +170,9 @@ fn keys_of_requests() {
     assert_eq!(keys("mset a 1 b 2"), Ok(bulks(&["a", "b"])));
     assert_eq!(keys("rheo explain a"), Ok(bulks(&["a"])));
     assert_eq!(keys("rheo counter transfer a b 5"), Ok(bulks(&["a", "b"])));
-    assert_eq!(keys("rheo counter add a 1 b 2 LOCAL"), Ok(bulks(&["a"])));
+    assert_eq!(keys("rheo counter add a 1 b 2 LOCAL"), Ok(bulks(&["a", "b"])));
+    assert_eq!(keys("rheo counter add LOCAL 1 b -2 ID 3 4"), Ok(bulks(&["LOCAL", "b"])));
+    assert_eq!(keys("rheo counter add a 1 b x"), Err("ERR Invalid arguments specified for command".to_owned()));
     assert_eq!(keys("nosuch a"), Err("ERR Invalid command specified".to_owned()));
     assert_eq!(keys("append a b"), Err("ERR Invalid command specified".to_owned()));
     assert_eq!(keys("get a b"), Err("ERR Invalid number of arguments specified for command".to_owned()));
@@ -191,6 +193,7 @@ fn keys_of_requests() {
     assert_eq!(flags_of("set a 1 ex 10 GET"), "RW access update");
     assert_eq!(flags_of("incr a"), "RW access update");
     assert_eq!(flags_of("del a"), "RM delete");
+    assert_eq!(flags_of("rheo counter add a 1 b 2"), "RW access update");
 }
 
 #[test]

@@ -117,6 +117,23 @@ const SCAN_AT_ONCE: u16 = 32;
 /// How many are asked for at once where a page has found nothing for its cost.
 const SCAN_AT_ONCE_IN_VAIN: u16 = 512;
 
+/// How many times fewer are asked for at once where one had more keys than were asked for: what the others had was in vain.
+const SCAN_FEWER: u16 = 8;
+
+/// Bytes of keys after which a page ends.
+const SCAN_BYTES: usize = 1 << 20;
+
+/// Keys that are asked for at once before anything is known of their length, and the most after that.
+const SCAN_KEYS_AT_FIRST: usize = 128;
+const SCAN_KEYS: usize = 1024;
+
+/// How many keys are asked for at once where a page has so many of so many `bytes`, fewer than it may.
+fn keys_at_once(keys: usize, bytes: usize) -> u32 {
+    let length = bytes / keys.max(1);
+    let most = if keys == 0 { SCAN_KEYS_AT_FIRST } else { SCAN_BYTES.saturating_sub(bytes) / length.max(1) };
+    most.clamp(1, SCAN_KEYS) as u32
+}
+
 /// Runs `operations` at once, each with its own copy of `session`, which then remembers what all of them saw. The outcomes come in order.
 pub(crate) async fn execute_all(
     access: &impl Access,
@@ -223,7 +240,7 @@ pub(crate) async fn scan(
     let mut from = cursor as u32;
     let mut page = ScanPage::default();
     let limit = limit.clamp(1, 10_000);
-    let mut spent = 0;
+    let (mut spent, mut bytes) = (0, 0);
     let mut at_once = SCAN_AT_ONCE;
     loop {
         // Slots that are elsewhere are asked for several at once; what exceeds the limit is asked for again.
@@ -239,7 +256,8 @@ pub(crate) async fn scan(
         let here = access.is_here(keyspace, partition);
         let last = if here { slot } else { end.min(slot + (at_once - 1)) };
         spent += if here { 1 } else { SCAN_ELSEWHERE };
-        let limit_left = limit - page.keys.len() as u32;
+        let of_each = keys_at_once(page.keys.len(), bytes) / u32::from(last - slot + 1);
+        let limit_left = of_each.clamp(1, limit - page.keys.len() as u32);
         let operations =
             (slot..=last).map(|at| (partition, Operation::Scan { slot: at, from: if at == slot { from } else { 0 }, limit: limit_left }));
         for outcome in execute_all(access, keyspace, session, operations).await {
@@ -247,20 +265,22 @@ pub(crate) async fn scan(
                 Outcome::Page(keys, next) => (keys, next),
                 other => return Err(unexpected(other)),
             };
+            bytes += keys.iter().map(|key| key.len()).sum::<usize>();
             page.keys.extend(keys);
             from = next.unwrap_or(0);
             slot += u16::from(next.is_none());
-            if next.is_some() || page.keys.len() >= limit as usize {
+            if next.is_some() || page.keys.len() >= limit as usize || bytes >= SCAN_BYTES {
                 break;
             }
         }
         if slot == slots::SLOTS {
             return Ok(page);
         }
-        // A page without keys looks as if there were none: it goes on, faster, to the end if need be.
+        at_once = if from == 0 { at_once.max((2 * at_once).min(SCAN_AT_ONCE)) } else { (at_once / SCAN_FEWER).max(1) };
+        // A page without keys looks as if there were none: it goes on, faster, to the end if need be. What is left of a slot costs nothing.
         if page.keys.is_empty() && spent >= SCAN_BUDGET {
-            at_once = SCAN_AT_ONCE_IN_VAIN;
-        } else if page.keys.len() >= limit as usize || spent >= SCAN_BUDGET {
+            at_once = if from == 0 { SCAN_AT_ONCE_IN_VAIN } else { at_once };
+        } else if page.keys.len() >= limit as usize || bytes >= SCAN_BYTES || spent >= SCAN_BUDGET && from == 0 {
             page.cursor = u64::from(slot) << 32 | u64::from(from);
             return Ok(page);
         }
@@ -403,5 +423,19 @@ pub(crate) fn unexpected(outcome: Outcome) -> Failure {
     match outcome {
         Outcome::Failed(failure) => failure,
         _ => Failure::Refused("a partition answered something else".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_next_fills_a_page_if_it_is_as_long() {
+        assert_eq!(keys_at_once(0, 0), SCAN_KEYS_AT_FIRST as u32);
+        assert_eq!(keys_at_once(128, 128 * 8000), 3);
+        assert_eq!(keys_at_once(4, 4 * 65_000), 12);
+        assert_eq!(keys_at_once(128, SCAN_BYTES - 1), 1);
+        assert_eq!(keys_at_once(128, 128 * 20), SCAN_KEYS as u32);
     }
 }

@@ -1,7 +1,7 @@
 //! Metrics, health and the console over HTTP.
 //!
 //! - `GET /metrics`: Prometheus' text format; needs the password, if there is one.
-//! - `GET /health`: 200 while the shards answer, else 503; 200 also while the node opens its data, or splits its partitions.
+//! - `GET /health`: 200 while the shards answer, else 503; 200 also while the node opens its data, splits its partitions, or waits for Cassandra.
 //! - `GET /ready`: 200 while every partition server of this node can serve, its disk answers, every group that it is in has a leader, and its clock is believed; else 503 and the reasons.
 //! - Everything else: the [`crate::console`], if the configuration has it.
 

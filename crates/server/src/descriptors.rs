@@ -19,9 +19,15 @@ pub(crate) const PER_NODE: usize = 5;
 /// Connections that are served however few descriptors there are: somebody must be able to ask what is wrong.
 const FEWEST: usize = 8;
 
+/// Of the connections that there can be, those that clients leave to the admin port: they shut out nobody who looks after the node.
+const FOR_OPERATORS: usize = 8;
+
 /// Descriptors kept for stores and links, of all nodes in the process, and connections that are open.
 static RESERVED: AtomicUsize = AtomicUsize::new(BASE);
 static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Of the connections that are open, those of clients.
+static CLIENTS: AtomicUsize = AtomicUsize::new(0);
 
 /// The process's limit; raised as far as the system allows when it is first asked for.
 fn limit() -> usize {
@@ -37,6 +43,15 @@ fn limit() -> usize {
 /// Connections that the process can have open.
 pub(crate) fn most_connections() -> usize {
     limit().saturating_sub(RESERVED.load(Ordering::Relaxed)).max(FEWEST)
+}
+
+/// How many of them clients can have.
+pub(crate) fn most_clients() -> usize {
+    left_to_clients(most_connections())
+}
+
+fn left_to_clients(most: usize) -> usize {
+    most.saturating_sub(FOR_OPERATORS).max(most / 2)
 }
 
 /// Descriptors kept for a node's stores and links, until this is dropped.
@@ -72,6 +87,24 @@ impl Drop for Place {
     }
 }
 
+/// The place of a client's connection among those that clients can have; it has one of all, too.
+pub(crate) struct Client(());
+
+/// A place for a client's connection; `None` if what is left is kept for operators.
+pub(crate) fn take_client() -> Option<Client> {
+    if CLIENTS.fetch_add(1, Ordering::Relaxed) < most_clients() {
+        return Some(Client(()));
+    }
+    CLIENTS.fetch_sub(1, Ordering::Relaxed);
+    None
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        CLIENTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +115,7 @@ mod tests {
         let reserve = reserve(10);
         assert!(most_connections() + 10 <= before.max(FEWEST + 10));
         drop(reserve);
+        assert_eq!([FEWEST, 56, 50_000].map(left_to_clients), [4, 48, 49_992]);
         let open = OPEN.load(Ordering::Relaxed);
         let places: Vec<Option<Place>> = (0..5).map(|_| take()).collect();
         assert!(places.iter().all(Option::is_some) && OPEN.load(Ordering::Relaxed) >= open + 5);

@@ -106,10 +106,9 @@ pub(crate) async fn serve(
         .add_service(TellsHomes(InterceptedService::new(TakesRoom(store, bounds.clone()), check(Role::Read))))
         .add_service(TellsHomes(InterceptedService::new(TakesRoom(counters, bounds.clone()), check(Role::Read))))
         .add_service(InterceptedService::new(TakesRoom(admin, bounds), check(Role::Operate)));
-    let patience = Duration::from_millis(limits.stall_timeout_ms);
     let stop = watch::Sender::new(false);
     let mut stopped = stop.subscribe();
-    let incoming = Incoming::new(listener, tls, limits.max_connections, (known, patience), stop.subscribe());
+    let incoming = Incoming::new(listener, tls, router.shared().clone(), known, stop.subscribe());
     let serving = routes.serve_with_incoming_shutdown(incoming, async {
         // An error means that the sender is gone, which is a reason to stop too.
         let _ = stopped.wait_for(|stopped| *stopped).await;

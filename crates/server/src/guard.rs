@@ -3,6 +3,8 @@
 //! It counts by address (IPv6: by network of 64 bits, which one machine has to itself). While an address waits, its passwords are not looked at, right or wrong, so that guessing faster
 //! learns nothing. A right one ends the count of those for the same user; so does time. Those for another user stand: who has a password of his own would guess
 //! somebody else's for nothing.
+//!
+//! And how many connections of one address owe a password: they have a share of those that there may be, so that others find room.
 
 use crate::shared::lock;
 use std::collections::HashMap;
@@ -25,6 +27,9 @@ const MOST: usize = 4096;
 
 /// The most users whose wrong passwords of one address are told apart.
 const MOST_USERS: usize = 8;
+
+/// Connections of one address that owe a password are one of so many that there may be, at most.
+const STRANGERS_SHARE: usize = 4;
 
 /// An address's wrong passwords.
 #[derive(Default)]
@@ -51,6 +56,8 @@ pub(crate) struct Guard {
     records: Mutex<HashMap<IpAddr, Record>>,
     wrong: AtomicU64,
     delayed: AtomicU64,
+    /// By address: the connections that owe a password.
+    strangers: Mutex<HashMap<IpAddr, usize>>,
 }
 
 /// What counts as one caller.
@@ -117,6 +124,28 @@ impl Guard {
             None if record.users.len() < MOST_USERS => record.users.push((user, 1)),
             None => {}
         }
+    }
+
+    /// One more connection of `address` owes a password.
+    pub(crate) fn comes(&self, address: IpAddr) {
+        *lock(&self.strangers).entry(caller(address)).or_default() += 1;
+    }
+
+    /// One of those has shown it, or has gone.
+    pub(crate) fn goes(&self, address: IpAddr) {
+        let (caller, mut strangers) = (caller(address), lock(&self.strangers));
+        if let Some(count) = strangers.get_mut(&caller) {
+            *count -= 1;
+            if *count == 0 {
+                strangers.remove(&caller);
+            }
+        }
+    }
+
+    /// Whether those of `address` are more than one address may have where there may be `most` connections.
+    pub(crate) fn are_too_many(&self, address: IpAddr, most: usize) -> bool {
+        let count = lock(&self.strangers).get(&caller(address)).copied().unwrap_or(0);
+        count > (most / STRANGERS_SHARE).max(1)
     }
 
     /// Passwords looked at that were wrong, and those that were not looked at.
@@ -192,6 +221,20 @@ mod tests {
         (0..1000_u32).for_each(|number| guard.tried(4, address(1), &number.to_le_bytes(), false));
         (0..1000_u32).for_each(|number| guard.tried(4, address(1), &number.to_le_bytes(), true));
         assert!(guard.may_try(4, address(1)).is_err());
+    }
+
+    #[test]
+    fn connections_of_one_address_that_owe_a_password_are_a_share_of_all() {
+        let guard = Guard::default();
+        (0..2).for_each(|_| guard.comes(address(1)));
+        assert!(!guard.are_too_many(address(1), 8) && guard.are_too_many(address(1), 7));
+        guard.comes(address(1));
+        assert!(guard.are_too_many(address(1), 8) && !guard.are_too_many(address(2), 8));
+        (0..2).for_each(|_| guard.goes(address(1)));
+        assert!(!guard.are_too_many(address(1), 1), "there may always be one");
+        guard.goes(address(1));
+        guard.goes(address(1));
+        assert!(lock(&guard.strangers).is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use crate::peer::Peer;
 use crate::shared::Shared;
+use crate::topology::NodeId;
 use rheostat_core::ids::{KeyspaceId, PartitionId};
 use rheostat_core::wire::{Reader, Wire, WireError};
 
@@ -38,21 +39,34 @@ impl Shared {
     /// Who leads `partition` of `keyspace` in this data center, as a server here says: a replica, and its term.
     pub(crate) fn set_leader(&self, keyspace: KeyspaceId, partition: PartitionId, leader: Option<(u8, u64)>) {
         if let Some(led) = self.placement.set_leader(keyspace, partition, leader) {
-            self.others_lead_no_more(led);
+            let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
+            self.lead_no_more(led, 0..replicas);
             if self.topology.host(keyspace, self.topology.here, partition, led.replica) == self.topology.node {
                 self.peers.iter().flatten().filter(|peer| peer.dc() == self.topology.here).for_each(|peer| self.tell(peer, &[led]));
             }
         }
     }
 
-    /// Another one than was known leads: who was asked instead is not waited for any longer.
-    fn others_lead_no_more(&self, Led { keyspace, partition, replica: leader, .. }: Led) {
-        let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(0);
-        for replica in (0..replicas).filter(|replica| *replica != leader) {
-            if let Some(peer) = self.peer(self.topology.host(keyspace, self.topology.here, partition, replica)) {
-                peer.leads_no_more(self.clocks.monotonic_us(), keyspace, partition);
-            }
+    /// Another one than was known leads: whoever was asked since one of the replicas `before` led is not waited for much longer.
+    fn lead_no_more(&self, led: Led, before: impl IntoIterator<Item = u8>) {
+        let Led { keyspace, partition, .. } = led;
+        let here = self.placement.hosted(keyspace, partition).next().is_some();
+        for peer in self.asked_instead(led, before).filter_map(|node| self.peer(node)) {
+            let leads = |of| self.is_led_by(keyspace, of, peer.node());
+            peer.leads_no_more(self.clocks.monotonic_us(), (keyspace, partition), here, leads);
         }
+    }
+
+    /// Whether `node` has the server that leads `partition` of `keyspace` in this data center, as far as is known here.
+    fn is_led_by(&self, keyspace: KeyspaceId, partition: PartitionId, node: NodeId) -> bool {
+        let leader = self.placement.leader(keyspace, partition);
+        leader.is_some_and(|replica| self.topology.host(keyspace, self.topology.here, partition, replica) == node)
+    }
+
+    /// The nodes of the replicas `before`, but for that of the one that leads: it answers, whichever of its servers was asked.
+    fn asked_instead(&self, Led { keyspace, partition, replica, .. }: Led, before: impl IntoIterator<Item = u8>) -> impl Iterator<Item = NodeId> {
+        let host = move |replica| self.topology.host(keyspace, self.topology.here, partition, replica);
+        before.into_iter().map(host).filter(move |node| *node != host(replica))
     }
 
     fn tell(&self, peer: &Peer, leads: &[Led]) {
@@ -79,8 +93,10 @@ impl Shared {
             let is_its_own = led.replica < replicas
                 && led.partition.0 < topology.partitions
                 && topology.host(led.keyspace, topology.here, led.partition, led.replica) == peer.node();
+            // Where no server is here, others are asked to pass things on, too: they go on with that.
+            let before = self.placement.leader(led.keyspace, led.partition);
             if is_its_own && self.placement.hear_leader(led) {
-                self.others_lead_no_more(led);
+                self.lead_no_more(led, before);
             }
         }
     }
@@ -89,5 +105,101 @@ impl Shared {
     pub(crate) fn forget_leads(&self, peer: &Peer) {
         let topology = &self.topology;
         self.placement.forget_heard(|led| topology.host(led.keyspace, topology.here, led.partition, led.replica) == peer.node());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clocks::Clocks;
+    use crate::config::{KeyspaceConfig, Member, NodeConfig};
+    use crate::keyspace::KeyspaceInfo;
+    use crate::life::Lives;
+    use crate::placement::Placement;
+    use crate::receipts::Receipts;
+    use crate::seats::Seats;
+    use crate::shard::mailbox::mailbox;
+    use crate::topology::Topology;
+    use rheostat_core::token::TokenKeys;
+    use std::sync::Arc;
+
+    const KEYSPACE: KeyspaceId = KeyspaceId(0);
+    const PARTITION: PartitionId = PartitionId(0);
+
+    /// The last of the nodes a0, a1, ... of one data center, which own one partition each; with a keyspace of three replicas.
+    fn last_of(nodes: u16) -> Shared {
+        let mut config = NodeConfig::new("test", &format!("a{}", nodes - 1), "a");
+        config.partitions = nodes;
+        let member = |index: u16| Member {
+            name: format!("a{index}"),
+            data_center: "a".into(),
+            peer: Some("127.0.0.1:1".into()),
+            resp: None,
+            grpc: None,
+            admin: None,
+            partitions: Some(vec![index]),
+            added: false,
+        };
+        config.members = (0..nodes).map(member).collect();
+        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
+        config.keyspaces = vec![KeyspaceConfig { replicas: 3, ..keyspace }];
+        let topology = Topology::new(&config);
+        let keyspaces = vec![KeyspaceInfo::new(KEYSPACE, &config.keyspaces[0], false).unwrap()];
+        let placement = Placement::new(&topology, 1);
+        let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
+        Shared::new(
+            config,
+            topology,
+            keyspaces,
+            (Clocks::new(0, 0, 60_000), Lives::default()),
+            shards,
+            (placement, Seats::default(), Arc::default()),
+            (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap()), None),
+        )
+    }
+
+    fn led(replica: u8, term: u64) -> Led {
+        Led { keyspace: KEYSPACE, partition: PARTITION, replica, term }
+    }
+
+    #[test]
+    fn the_node_of_the_leader_is_waited_for_though_another_server_there_led_before() {
+        // Replicas 0 and 2 are on a0, and 1 is here.
+        let shared = last_of(2);
+        let given_up = |leader| shared.asked_instead(led(leader, 1), 0..3).collect::<Vec<_>>();
+        assert_eq!([given_up(0), given_up(2)], [[NodeId(1)], [NodeId(1)]]);
+        assert_eq!(given_up(1), [NodeId(0), NodeId(0)]);
+    }
+
+    /// Where no server of the partition is, what leaves by another way than to the leader is passed on by a follower.
+    #[test]
+    fn followers_that_pass_things_on_are_waited_for_and_who_led_is_not() {
+        // Replicas 0 to 2 are on a0 to a2, and this is a3.
+        let shared = last_of(4);
+        let hear = |replica: u8, term| {
+            let before = shared.placement.leader(KEYSPACE, PARTITION);
+            shared.on_leads_frame(shared.peer(NodeId(replica.into())).unwrap(), &vec![led(replica, term)].to_bytes());
+            assert_eq!(shared.placement.leader(KEYSPACE, PARTITION), Some(replica));
+            shared.asked_instead(led(replica, term), before).collect::<Vec<_>>()
+        };
+        assert!(hear(0, 1).is_empty());
+        assert_eq!(hear(2, 2), [NodeId(0)]);
+        assert_eq!(hear(1, 3), [NodeId(2)]);
+    }
+
+    /// What is asked of several partitions in one request is waited for as long as its node leads one of them.
+    #[test]
+    fn a_node_leads_a_partition_as_long_as_no_other_is_heard_to() {
+        // Replicas 0 to 2 of the second partition are on a1 to a3, and this is a4.
+        let (shared, second) = (last_of(5), PartitionId(1));
+        let hear = |replica: u8, node: u16| {
+            let led = Led { partition: second, ..led(replica, u64::from(node)) };
+            shared.on_leads_frame(shared.peer(NodeId(node)).unwrap(), &vec![led].to_bytes());
+            [1, 2].map(|node| shared.is_led_by(KEYSPACE, second, NodeId(node)))
+        };
+        assert!(!shared.is_led_by(KEYSPACE, second, NodeId(1)), "nobody has said so");
+        assert_eq!(hear(0, 1), [true, false]);
+        assert_eq!(hear(1, 2), [false, true]);
+        assert!(!shared.is_led_by(KEYSPACE, PARTITION, NodeId(2)), "that is another partition");
     }
 }

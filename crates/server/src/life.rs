@@ -18,6 +18,12 @@ const OWN: &str = ".life";
 /// In the data directory: the lives of the others.
 const OTHERS: &str = ".lives";
 
+/// In the data directory: its earlier starts.
+const EARLIER: &str = ".life-earlier";
+
+/// So many of them are remembered, and shown to the others.
+const EARLIER_STARTS: usize = 64;
+
 /// So many directories are remembered of each node that were given up before the one that it has now.
 const GIVEN_UP: usize = 16;
 
@@ -29,6 +35,9 @@ const REPLACES: &str = " replaces";
 
 /// Follows them where other data centers have had the place of this one before, with their number.
 const GENERATION: &str = " generation ";
+
+/// A start from a data directory: how often there had been one, and the number that was drawn for it.
+pub(crate) type Start = (u64, u64);
 
 /// One start of a node on a data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,8 +103,8 @@ impl Life {
         words.next().is_none().then_some(Life { folder, start, once, replaces, generation })
     }
 
-    /// Why a directory that shows `self` is not what was known as `known`, or an older copy of it.
-    fn differs_from(&self, known: &Life) -> Option<String> {
+    /// Why a directory that shows `self`, and `earlier` starts, is not what was known as `known`, or an older copy of it.
+    fn differs_from(&self, known: &Life, earlier: &[Start]) -> Option<String> {
         if self.generation > known.generation {
             // Another data center has the place, and an operator has said so.
             return None;
@@ -106,11 +115,15 @@ impl Life {
         if self.folder != known.folder {
             return (!self.replaces).then(|| "its data directory is not the one that it was known with: the disk was lost, or exchanged".into());
         }
-        let older = self.start < known.start || self.start == known.start && self.once != known.once;
-        older.then(|| {
-            let (is, was) = (self.start, known.start);
-            format!("its data directory is an older copy: it was started from {was} times, and what it has now was started from {is} times")
-        })
+        let (is, was) = (self.start, known.start);
+        if is < was || is == was && self.once != known.once {
+            return Some(format!(
+                "its data directory is an older copy: it was started from {was} times, and what it has now was started from {is} times"
+            ));
+        }
+        // A copy that was refused has as many starts as what was known when it is started often enough; they are others.
+        let is_another = earlier.iter().any(|(start, once)| *start == was && *once != known.once);
+        is_another.then(|| format!("its data directory is an older copy: start number {was} from it was another one than from what was known"))
     }
 }
 
@@ -118,6 +131,8 @@ impl Life {
 #[derive(Default)]
 pub(crate) struct Lives {
     own: Option<Life>,
+    /// The starts before it from the same directory, the last of them.
+    earlier: Vec<Start>,
     dir: Option<PathBuf>,
     /// The last is the present one; those before it are of directories that were given up.
     known: Mutex<BTreeMap<String, Vec<Life>>>,
@@ -141,6 +156,22 @@ fn text_of(path: &Path) -> Result<Option<String>, FolderError> {
     }
 }
 
+/// Keeps in `dir` which starts there were before `own`, the last of which is `before`: on disk before `own` is.
+fn remember(dir: &Path, own: &Life, before: Option<Life>) -> Result<Vec<Start>, FolderError> {
+    let path = dir.join(EARLIER);
+    let text = text_of(&path)?.unwrap_or_default();
+    let mut earlier = text.lines().map(|line| Life::parse(line).ok_or_else(|| damaged(&path))).collect::<Result<Vec<Life>, _>>()?;
+    // What is known of another directory, or of starts after the last one, says nothing of this one.
+    earlier.retain(|one| one.folder == own.folder && before.is_some_and(|before| one.start < before.start));
+    earlier.extend(before);
+    earlier.drain(..earlier.len().saturating_sub(EARLIER_STARTS));
+    let lines: String = earlier.iter().map(|one| format!("{}\n", one.line())).collect();
+    if lines != text {
+        folder::write_whole(dir, &path, lines.as_bytes()).map_err(|error| FolderError::Io(path, error))?;
+    }
+    Ok(earlier.iter().map(|one| (one.start, one.once)).collect())
+}
+
 impl Lives {
     /// Begins a life on the data directory `dir`, which is on disk when this returns; `replaces`: a first one, in the place of whatever the others know of this node; `generation`: how many data centers have had
     /// the place of this one before. Errors: the disk's, what stands there is damaged, or it was made in another of these data centers.
@@ -158,6 +189,7 @@ impl Lives {
             Some(before) => Life { start: before.start + 1, once, ..before },
             None => Life { folder: number(&path)?, start: 1, once, replaces, generation },
         };
+        let earlier = remember(dir, &own, before.filter(|_| !replaces))?;
         folder::write_whole(dir, &path, format!("{}\n", own.line()).as_bytes()).map_err(|error| FolderError::Io(path.clone(), error))?;
         let path = dir.join(OTHERS);
         let mut known: BTreeMap<String, Vec<Life>> = BTreeMap::new();
@@ -165,7 +197,7 @@ impl Lives {
             let (life, node) = line.split_once(": ").and_then(|(life, node)| Some((Life::parse(life)?, node))).ok_or_else(|| damaged(&path))?;
             known.entry(node.to_owned()).or_default().push(life);
         }
-        Ok(Lives { own: Some(own), dir: Some(dir.to_owned()), known: Mutex::new(known), ..Lives::default() })
+        Ok(Lives { own: Some(own), earlier, dir: Some(dir.to_owned()), known: Mutex::new(known), ..Lives::default() })
     }
 
     /// This node's own; none without a data directory.
@@ -173,15 +205,20 @@ impl Lives {
         self.own
     }
 
-    /// Whether `node`, which shows `life`, is the one that was known, and nothing that it has said is lost. Keeps what is new of it, and what could not be written before, on disk where there is one, which may take
-    /// as long as the disk does. Errors: why it is not.
-    pub(crate) fn meet(&self, node: &str, life: Option<Life>) -> Result<(), String> {
+    /// The last of the starts before this one from the same directory.
+    pub(crate) fn earlier(&self) -> &[Start] {
+        &self.earlier
+    }
+
+    /// Whether `node`, which shows `life` and `earlier` starts, is the one that was known, and nothing that it has said is lost. Keeps what is new of it, and what could not be written before, on disk where
+    /// there is one, which may take as long as the disk does. Errors: why it is not.
+    pub(crate) fn meet(&self, node: &str, life: Option<Life>, earlier: &[Start]) -> Result<(), String> {
         let Some(life) = life else { return Ok(()) };
         let mut known = lock(&self.known);
         let lives = known.entry(node.to_owned()).or_default();
         let before = lives.last().copied();
         if let Some(before) = before {
-            if let Some(why) = life.differs_from(&before) {
+            if let Some(why) = life.differs_from(&before, earlier) {
                 return Err(why);
             }
             if life.folder == before.folder {
@@ -232,6 +269,13 @@ impl Shared {
 mod tests {
     use super::*;
 
+    impl Lives {
+        /// As [`Lives::meet`] of a node that does not show its earlier starts.
+        fn knows(&self, node: &str, life: Option<Life>) -> Result<(), String> {
+            self.meet(node, life, &[])
+        }
+    }
+
     fn begin(dir: &Path) -> Lives {
         Lives::begin(Some(dir), false, 0).unwrap()
     }
@@ -243,36 +287,75 @@ mod tests {
         std::fs::create_dir_all(&at).unwrap();
         std::fs::create_dir_all(&from).unwrap();
         let here = begin(&at);
-        assert_eq!(here.meet("b", None), Ok(()), "a node without a disk has nothing to lose");
+        assert_eq!(here.knows("b", None), Ok(()), "a node without a disk has nothing to lose");
         let first = begin(&from);
         for _ in 0..2 {
-            assert_eq!(here.meet("b", first.own()), Ok(()));
+            assert_eq!(here.knows("b", first.own()), Ok(()));
         }
         let copy = std::fs::read(from.join(OWN)).unwrap();
         let second = begin(&from);
-        assert_eq!(here.meet("b", second.own()), Ok(()));
+        assert_eq!(here.knows("b", second.own()), Ok(()));
         let here = begin(&at);
-        assert_eq!(here.meet("b", second.own()), Ok(()), "it is known after a restart");
-        assert!(here.meet("b", first.own()).unwrap_err().contains("older copy"), "a life that is over");
+        assert_eq!(here.knows("b", second.own()), Ok(()), "it is known after a restart");
+        assert!(here.knows("b", first.own()).unwrap_err().contains("older copy"), "a life that is over");
         // A copy of its first life begins a second one too, and it is another.
         std::fs::write(from.join(OWN), copy).unwrap();
         let other_second = begin(&from);
-        assert!(here.meet("b", other_second.own()).unwrap_err().contains("older copy"));
+        assert!(here.knows("b", other_second.own()).unwrap_err().contains("older copy"));
         std::fs::remove_file(from.join(OWN)).unwrap();
         let empty = begin(&from);
-        assert!(here.meet("b", empty.own()).unwrap_err().contains("disk was lost"));
-        assert_eq!(here.meet("c", empty.own()), Ok(()), "another node");
+        assert!(here.knows("b", empty.own()).unwrap_err().contains("disk was lost"));
+        assert_eq!(here.knows("c", empty.own()), Ok(()), "another node");
         // The operator gives up what is lost, once.
         let accepted = Lives::begin(Some(&from), true, 0).unwrap();
-        assert_eq!(here.meet("b", accepted.own()), Ok(()));
+        assert_eq!(here.knows("b", accepted.own()), Ok(()));
         let later = begin(&from);
-        assert_eq!(here.meet("b", later.own()), Ok(()));
-        assert!(here.meet("b", second.own()).is_err(), "the old one has come back too late");
-        assert!(here.meet("b", accepted.own()).is_err());
+        assert_eq!(here.knows("b", later.own()), Ok(()));
+        assert!(here.knows("b", second.own()).is_err(), "the old one has come back too late");
+        assert!(here.knows("b", accepted.own()).is_err());
         // Who was down meanwhile hears of it later.
         let late = Lives::default();
-        assert_eq!(late.meet("b", second.own()), Ok(()));
-        assert_eq!(late.meet("b", later.own()), Ok(()));
+        assert_eq!(late.knows("b", second.own()), Ok(()));
+        assert_eq!(late.knows("b", later.own()), Ok(()));
+    }
+
+    /// A node that is refused is started again, as often as it takes its operator to read why.
+    #[test]
+    fn an_older_copy_stays_one_however_often_it_is_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let [at, from, copy] = ["at", "from", "copy"].map(|name| folder.path().join(name));
+        [&at, &from, &copy].into_iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
+        let here = begin(&at);
+        let shows = |lives: &Lives| here.meet("b", lives.own(), lives.earlier());
+        for _ in 0..2 {
+            assert_eq!(shows(&begin(&from)), Ok(()));
+        }
+        for file in [OWN, EARLIER] {
+            std::fs::copy(from.join(file), copy.join(file)).unwrap();
+        }
+        assert_eq!(shows(&begin(&from)), Ok(()));
+        assert_eq!(shows(&begin(&from)), Ok(()));
+        for start in 3..10 {
+            let begun = begin(&copy);
+            assert_eq!(begun.own().unwrap().start, start);
+            assert!(shows(&begun).unwrap_err().contains("older copy"), "start {start}");
+        }
+        assert_eq!(shows(&begin(&from)), Ok(()), "the right one");
+        // As after a start by the release before, which keeps no earlier ones.
+        std::fs::remove_file(from.join(EARLIER)).unwrap();
+        assert_eq!(shows(&begin(&from)), Ok(()));
+        let own = begin(&from).own().unwrap();
+        let starts = |lives: &Lives| lives.earlier().iter().map(|(start, _)| *start).collect::<Vec<u64>>();
+        // Where the file of an earlier start was put back, those after it were another directory's.
+        std::fs::write(from.join(OWN), Life { start: 2, ..own }.line()).unwrap();
+        assert_eq!(starts(&begin(&from)), [2]);
+        // As many are kept as are shown, and none of a directory that was given up.
+        let many: String = (0..1000).map(|start| format!("{}\n", Life { start, ..own }.line())).collect();
+        std::fs::write(from.join(EARLIER), many).unwrap();
+        std::fs::write(from.join(OWN), Life { start: 1000, ..own }.line()).unwrap();
+        assert_eq!(starts(&begin(&from)), (1001 - EARLIER_STARTS as u64..=1000).collect::<Vec<_>>());
+        assert!(Lives::begin(Some(&from), true, 0).unwrap().earlier().is_empty());
+        assert_eq!(starts(&begin(&from)), [1]);
     }
 
     #[test]
@@ -283,17 +366,17 @@ mod tests {
         let here = begin(&at);
         let accept = |dir: &Path| Lives::begin(Some(dir), true, 0).unwrap().own();
         for dir in [&first, &second] {
-            assert_eq!(here.meet("b", accept(dir)), Ok(()));
-            assert_eq!(here.meet("b", begin(dir).own()), Ok(()));
+            assert_eq!(here.knows("b", accept(dir)), Ok(()));
+            assert_eq!(here.knows("b", begin(dir).own()), Ok(()));
         }
-        assert!(here.meet("b", begin(&first).own()).unwrap_err().contains("given up"));
+        assert!(here.knows("b", begin(&first).own()).unwrap_err().contains("given up"));
         let here = begin(&at);
-        assert!(here.meet("b", begin(&first).own()).unwrap_err().contains("given up"), "that is known after a restart");
-        assert_eq!(here.meet("b", begin(&second).own()), Ok(()));
-        assert_eq!(here.meet("b", accept(&first)), Ok(()), "an operator has said so");
-        assert!(here.meet("b", begin(&second).own()).unwrap_err().contains("given up"));
+        assert!(here.knows("b", begin(&first).own()).unwrap_err().contains("given up"), "that is known after a restart");
+        assert_eq!(here.knows("b", begin(&second).own()), Ok(()));
+        assert_eq!(here.knows("b", accept(&first)), Ok(()), "an operator has said so");
+        assert!(here.knows("b", begin(&second).own()).unwrap_err().contains("given up"));
         for _ in 0..3 * GIVEN_UP {
-            assert_eq!(here.meet("b", accept(&first)), Ok(()));
+            assert_eq!(here.knows("b", accept(&first)), Ok(()));
         }
         let kept = std::fs::read_to_string(at.join(OTHERS)).unwrap();
         assert_eq!(kept.lines().count(), GIVEN_UP + 1);
@@ -307,16 +390,16 @@ mod tests {
         let here = begin(&at);
         let [first, second] = [(); 2].map(|()| begin(&from));
         let other = begin(&other);
-        assert_eq!((here.meet("b", first.own()), here.meet("c", other.own())), (Ok(()), Ok(())));
+        assert_eq!((here.knows("b", first.own()), here.knows("c", other.own())), (Ok(()), Ok(())));
         // Nothing can be written by this name.
         let in_the_way = at.join(".new..lives");
         std::fs::create_dir(&in_the_way).unwrap();
-        assert_eq!(here.meet("b", second.own()), Ok(()));
+        assert_eq!(here.knows("b", second.own()), Ok(()));
         std::fs::remove_dir(&in_the_way).unwrap();
-        assert_eq!(here.meet("c", other.own()), Ok(()), "of which nothing is new");
+        assert_eq!(here.knows("c", other.own()), Ok(()), "of which nothing is new");
         let here = begin(&at);
-        assert!(here.meet("b", first.own()).unwrap_err().contains("older copy"));
-        assert_eq!(here.meet("b", second.own()), Ok(()));
+        assert!(here.knows("b", first.own()).unwrap_err().contains("older copy"));
+        assert_eq!(here.knows("b", second.own()), Ok(()));
     }
 
     #[test]
@@ -336,12 +419,15 @@ mod tests {
             (OWN, "00 1 00 generation 1 x"),
             (OTHERS, "00 1 00 b"),
             (OTHERS, "00 x 00: b"),
+            (EARLIER, "00 x 00"),
         ] {
             let kept = std::fs::read(folder.path().join(OWN)).unwrap();
             std::fs::write(folder.path().join(file), text).unwrap();
             assert!(Lives::begin(Some(folder.path()), false, 0).is_err(), "{file} {text:?}");
             std::fs::write(folder.path().join(OWN), kept).unwrap();
-            let _ = std::fs::remove_file(folder.path().join(OTHERS));
+            for aside in [OTHERS, EARLIER] {
+                let _ = std::fs::remove_file(folder.path().join(aside));
+            }
         }
         assert_eq!(begin(folder.path()).own().unwrap().folder, own.folder);
         assert!(Lives::begin(None, false, 0).unwrap().own().is_none());
@@ -354,14 +440,14 @@ mod tests {
         [&at, &old, &new].into_iter().for_each(|dir| std::fs::create_dir_all(dir).unwrap());
         let here = begin(&at);
         let before = Lives::begin(Some(&old), true, 0).unwrap();
-        assert_eq!(here.meet("b", before.own()), Ok(()));
+        assert_eq!(here.knows("b", before.own()), Ok(()));
         let after = Lives::begin(Some(&new), false, 1).unwrap();
-        assert_eq!(here.meet("b", after.own()), Ok(()), "an operator has said so");
-        assert!(here.meet("b", begin(&old).own()).unwrap_err().contains("another one has"), "though it once replaced another");
+        assert_eq!(here.knows("b", after.own()), Ok(()), "an operator has said so");
+        assert!(here.knows("b", begin(&old).own()).unwrap_err().contains("another one has"), "though it once replaced another");
         for (dir, generation) in [(&old, 1), (&new, 0), (&new, 2)] {
             let refused = Lives::begin(Some(dir), true, generation).err().unwrap().to_string();
             assert!(refused.contains("generation"), "{refused}");
         }
-        assert_eq!(here.meet("b", Lives::begin(Some(&new), false, 1).unwrap().own()), Ok(()));
+        assert_eq!(here.knows("b", Lives::begin(Some(&new), false, 1).unwrap().own()), Ok(()));
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 256;
@@ -27,7 +28,7 @@ struct Named {
     sessions: Mutex<Vec<Option<Session>>>,
     /// How often something was given.
     gifts: AtomicU64,
-    /// When a connection last used it, on the monotonic clock.
+    /// When a connection last used it, or went, on the monotonic clock.
     used_us: AtomicU64,
 }
 
@@ -68,7 +69,7 @@ impl NamedSessions {
         }
         if let Some(named) = by_name.get(name) {
             named.used_us.store(now_us, Ordering::Relaxed);
-            return Ok(Member { named: named.clone(), taken: 0 });
+            return Ok(Member::new(named.clone(), now_us));
         }
         if by_name.len() >= self.most {
             by_name.retain(|_, named| !is_old(named));
@@ -82,7 +83,7 @@ impl NamedSessions {
         }
         let named = Arc::new(Named { name: name.into(), sessions: Mutex::default(), gifts: AtomicU64::new(0), used_us: AtomicU64::new(now_us) });
         by_name.insert(name.into(), named.clone());
-        Ok(Member { named, taken: 0 })
+        Ok(Member::new(named, now_us))
     }
 }
 
@@ -91,9 +92,23 @@ pub(crate) struct Member {
     named: Arc<Named>,
     /// How many gifts it has taken in.
     taken: u64,
+    /// When it joined, on the monotonic clock and as the system tells it: from both follows when it goes.
+    joined: (u64, Instant),
+}
+
+impl Drop for Member {
+    /// The session was in use until now, however long the connection has asked for nothing.
+    fn drop(&mut self) {
+        let (joined_us, joined) = self.joined;
+        self.named.used_us.fetch_max(joined_us.saturating_add(joined.elapsed().as_micros() as u64), Ordering::Relaxed);
+    }
 }
 
 impl Member {
+    fn new(named: Arc<Named>, now_us: u64) -> Member {
+        Member { named, taken: 0, joined: (now_us, Instant::now()) }
+    }
+
     /// The session's name.
     pub(crate) fn name(&self) -> &[u8] {
         &self.named.name
@@ -140,7 +155,7 @@ mod tests {
 
     #[test]
     fn names_are_bounded_in_length_number_and_age() {
-        let named = NamedSessions::new(2, 10);
+        let named = NamedSessions::new(2, 10_000_000);
         assert_eq!(named.join(0, b"").err(), Some(NameError::Length));
         assert_eq!(named.join(0, &[b'x'; LONGEST_NAME + 1]).err(), Some(NameError::Length));
         let (first, second) = (named.join(0, b"a").unwrap(), named.join(1, b"b").unwrap());
@@ -152,10 +167,27 @@ mod tests {
         drop((second, third));
         // The one that was not used for longest has gone.
         assert_eq!(lock(&named.by_name).keys().map(|name| name.to_vec()).collect::<Vec<_>>(), [b"b", b"c"]);
-        let before = Arc::downgrade(&named.join(10_000, b"c").unwrap().named);
-        assert!(before.upgrade().is_some_and(|before| Arc::ptr_eq(&before, &named.join(20_000, b"c").unwrap().named)));
+        let before = Arc::downgrade(&named.join(10_000_000_000, b"c").unwrap().named);
+        assert!(before.upgrade().is_some_and(|before| Arc::ptr_eq(&before, &named.join(20_000_000_000, b"c").unwrap().named)));
         assert!(before.upgrade().is_some());
-        drop(named.join(40_000, b"c").unwrap());
+        drop(named.join(40_000_000_000, b"c").unwrap());
         assert!(before.upgrade().is_none(), "it was forgotten, and has begun anew");
+    }
+
+    /// Pools keep connections for longer than that without asking for anything, and replace them then.
+    #[test]
+    fn a_session_is_in_use_until_its_last_connection_goes() {
+        const HOUR_US: u64 = 3_600_000_000;
+        let named = NamedSessions::new(2, HOUR_US / 1000);
+        let mut idle = named.join(0, b"a").unwrap();
+        let before = Arc::downgrade(&idle.named);
+        // Two hours pass.
+        idle.joined.0 += 2 * HOUR_US;
+        drop(idle);
+        let next = named.join(2 * HOUR_US, b"a").unwrap();
+        assert!(before.upgrade().is_some_and(|before| Arc::ptr_eq(&before, &next.named)));
+        drop(next);
+        drop(named.join(4 * HOUR_US, b"a").unwrap());
+        assert!(before.upgrade().is_none(), "it was forgotten an hour later");
     }
 }

@@ -30,6 +30,7 @@ use rheostat_core::store::Durability;
 use rheostat_storage::OpenError;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -120,7 +121,8 @@ impl Listeners {
 /// What a queue may hold however little memory there is.
 const LEAST_QUEUE_BYTES: usize = 4 << 20;
 
-/// What is told at the admin port while partitions are split.
+/// What is told at the admin port while Cassandra is connected to, and while partitions are split.
+const CONNECTING: &str = "connecting to Cassandra: nothing is served meanwhile";
 const SPLITTING: &str = "splitting its partitions: nothing is served meanwhile";
 
 /// Between two looks of a node that stops whether its disk answers.
@@ -166,19 +168,20 @@ impl Node {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let held = config.data_dir.as_deref().map(folder::hold).transpose().map_err(StartError::Folder)?;
         let (seats, cold) = (Seats::default(), Arc::new(Cold::default()));
-        let (connecting, configured) = (cold.clone(), config.clone());
+        // What is wrong with the listener is said when it is served.
+        let admin = || listeners.admin.as_ref().and_then(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std).ok());
+        let (connecting, configured, asked) = (cold.clone(), config.clone(), admin().filter(|_| config.uses_cassandra()));
+        let connect = tokio::task::spawn_blocking(move || connecting.connect(&configured));
         // It may take as long as it is tried.
-        let connected = tokio::task::spawn_blocking(move || connecting.connect(&configured)).await;
+        let connected = admin::meanwhile(asked, certificates.client_facing.clone(), CONNECTING, ready(()), connect).await;
         connected.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Cold)?;
         if let Some(dir) = config.data_dir.clone() {
             let (config, topology, keyspaces, cold) = (config.clone(), topology.clone(), keyspaces.clone(), cold.clone());
             let begins = Arc::new(Notify::new());
             let begun = begins.clone();
             let split = tokio::task::spawn_blocking(move || splitting::split(&dir, &config, &topology, &keyspaces, &cold, &|| begun.notify_one()));
-            // What is wrong with the listener is said when it is served.
-            let admin = listeners.admin.as_ref().and_then(|listener| listener.try_clone().and_then(tokio::net::TcpListener::from_std).ok());
             // It may take minutes.
-            let split = admin::meanwhile(admin, certificates.client_facing.clone(), SPLITTING, begins.notified(), split).await;
+            let split = admin::meanwhile(admin(), certificates.client_facing.clone(), SPLITTING, begins.notified(), split).await;
             split.unwrap_or_else(|error| Err(error.to_string())).map_err(StartError::Partition)?;
         }
         if let Some(dir) = &config.data_dir {
@@ -194,7 +197,8 @@ impl Node {
         if let Some(dir) = &config.data_dir {
             let stores = folder::configured(dir, &topology, &placement, &keyspaces);
             let moved = folder::places(&seats.elsewhere(&topology), &keyspaces);
-            let coming = folder::places(&seats.coming(&topology), &keyspaces);
+            // What a member of a group had here before may be deleted and still be noted. With an empty store it is nobody in its group, which has it come anew.
+            let coming = folder::places(&seats.on_their_way(&topology), &keyspaces);
             folder::check_stores(dir, &stores, &moved, &coming).map_err(StartError::Folder)?;
             // Where the file system cannot lock the directory itself, its stores tell. Before the others hear of another start from it: they would take the node that runs for an older copy of this one.
             for store in stores {

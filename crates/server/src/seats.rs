@@ -152,6 +152,12 @@ impl Seats {
             let dc = topology.dc_named(&data_center).ok_or_else(|| named(format!("there is no data center {data_center:?}")))?;
             let server = ServerId { replica, ..ServerId::new(dc, PartitionId(partition)) };
             let moved = Moved { keyspace: KeyspaceId(number as u16), server, version, node, settled, from };
+            if !topology.has_moving(moved.keyspace) {
+                return Err(format!(
+                    "{}: there is no server of keyspace {keyspace} that can move, since it is in memory here, and server {server} has moved: keep it on disk, as before, on all nodes",
+                    path.display()
+                ));
+            }
             if !is_seat(topology, &moved) {
                 return Err(named(format!("there is no server {server} in keyspace {keyspace}")));
             }
@@ -176,12 +182,17 @@ impl Seats {
         (version, settled, is_here)
     }
 
-    /// The servers that move here with their files, and have not come.
-    pub(crate) fn coming(&self, topology: &Topology) -> Vec<Seat> {
-        let comes = |(keyspace, server): &Seat, moved: &Moved| {
-            !moved.settled && topology.moves_by_copy(*keyspace) && moved.node == topology.this().name && server.dc == topology.here
-        };
+    /// The servers that move here, and have not come.
+    pub(crate) fn on_their_way(&self, topology: &Topology) -> Vec<Seat> {
+        let comes = |seat: &Seat, moved: &Moved| !moved.settled && moved.node == topology.this().name && seat.1.dc == topology.here;
         lock(&self.known).iter().filter(|(seat, moved)| comes(seat, moved)).map(|(seat, _)| *seat).collect()
+    }
+
+    /// Those of them that come with their files.
+    pub(crate) fn coming(&self, topology: &Topology) -> Vec<Seat> {
+        let mut coming = self.on_their_way(topology);
+        coming.retain(|(keyspace, _)| topology.moves_by_copy(*keyspace));
+        coming
     }
 
     /// The servers of this data center that were moved and are on other nodes.
@@ -193,6 +204,19 @@ impl Seats {
     /// The name of the node that has, or had, the files of `seat`, which moves with them; empty if there is none.
     pub(crate) fn comes_from(&self, seat: Seat) -> String {
         lock(&self.known).get(&seat).map_or_else(String::new, |moved| moved.from.clone())
+    }
+
+    /// Whether the node called `name`, which may be in no configuration, has `seat` since it was moved.
+    fn is_at(&self, seat: Seat, name: &str) -> bool {
+        lock(&self.known).get(&seat).is_some_and(|moved| moved.node == name)
+    }
+
+    /// The servers of this data center that were moved to nodes that are not in the configuration, and the names of those.
+    pub(crate) fn nowhere(&self, topology: &Topology) -> Vec<(Seat, String)> {
+        let is_known = |moved: &Moved| topology.nodes_in(topology.here).any(|node| node.name == moved.node);
+        let known = lock(&self.known);
+        let nowhere = known.iter().filter(|(seat, moved)| seat.1.dc == topology.here && !is_known(moved));
+        nowhere.map(|(seat, moved)| (*seat, moved.node.clone())).collect()
     }
 
     fn list(&self) -> Vec<Moved> {
@@ -284,6 +308,11 @@ fn is_seat(topology: &Topology, moved: &Moved) -> bool {
 }
 
 impl Topology {
+    /// Whether servers of `keyspace` can move, as far as this node's configuration says.
+    fn has_moving(&self, keyspace: KeyspaceId) -> bool {
+        self.has_seat(keyspace, ServerId::new(self.here, PartitionId(0)))
+    }
+
     /// From now on the seat is where `moved` says; nowhere, if there is no such node in the configuration here.
     fn follow(&self, moved: &Moved) {
         let node = self.nodes.iter().find(|node| node.name == moved.node && node.dc == moved.server.dc);
@@ -319,30 +348,34 @@ impl Shared {
         topology.all_seats().map(info).collect()
     }
 
-    /// This node takes the seat of a server of `partition` in `keyspace` over from node `from`, which may be down. Kept on disk when this returns; the server comes then. Errors: why that cannot be, in words for the operator; nothing has changed.
+    /// This node takes the seat of a server of `partition` in `keyspace` over from node `from`, which may be down, or not be in the configuration any more. Kept on disk when this returns; the server comes then. Errors: why that cannot be, in words for the operator; nothing has changed.
     pub(crate) fn take_seat(self: &Arc<Self>, keyspace: KeyspaceId, partition: PartitionId, from: &str) -> Result<(), String> {
         let topology = &self.topology;
         let this = topology.this();
         let info = self.keyspaces.get(usize::from(keyspace.0)).ok_or("there is no such keyspace")?;
         let name = &info.name;
-        let from = topology
-            .nodes_in(topology.here)
-            .find(|node| node.name == from)
-            .ok_or_else(|| format!("there is no node `{from}` in {}: servers move within their data center only", topology.dc_name(topology.here)))?;
+        let replicas = (0..info.replicas).map(|replica| ServerId { replica, ..ServerId::new(topology.here, partition) });
+        let servers: Vec<ServerId> = replicas.collect();
+        let node = topology.nodes_in(topology.here).find(|node| node.name == from);
+        let has = |server: &ServerId| match node {
+            Some(node) => topology.host(keyspace, server.dc, server.partition, server.replica) == node.id,
+            None => self.seats.is_at((keyspace, *server), from),
+        };
+        if node.is_none() && !servers.iter().any(has) {
+            return Err(format!("there is no node `{from}` in {}: servers move within their data center only", topology.dc_name(topology.here)));
+        }
         if partition.0 >= topology.partitions {
             return Err(format!("there is no partition {partition}"));
         }
         if info.durability == Durability::Memory {
             return Err(format!("keyspace {name} keeps nothing on disk"));
         }
-        let replicas = (0..info.replicas).map(|replica| ServerId { replica, ..ServerId::new(topology.here, partition) });
         let host = |server: &ServerId| topology.host(keyspace, server.dc, server.partition, server.replica);
-        let servers: Vec<ServerId> = replicas.collect();
         if let Some(here) = servers.iter().find(|server| host(server) == topology.node) {
             return Err(format!("node {} has server {here} of keyspace {name} already, and one node has one", this.name));
         }
-        let seat = servers.iter().find(|server| host(server) == from.id).copied();
-        let seat = seat.ok_or_else(|| format!("node {} has no server of partition {partition} in keyspace {name}", from.name))?;
+        let seat = servers.iter().copied().find(has);
+        let seat = seat.ok_or_else(|| format!("node {from} has no server of partition {partition} in keyspace {name}"))?;
         if topology.moves_by_copy(keyspace) {
             return self.take_with_files((keyspace, seat), from);
         }
@@ -371,6 +404,13 @@ impl Shared {
     /// The server at `seat`, which was moved here, is counted in its group, or has all of its files.
     pub(crate) fn settle_seat(self: &Arc<Self>, seat: Seat) {
         let (version, settled, is_here) = self.seats.of_and_here(seat, &self.topology);
+        if version > 0 && settled && is_here && self.moving.has_stayed(seat) {
+            let shared = self.clone();
+            tokio::task::spawn_blocking(move || {
+                let _deciding = shared.moving.deciding();
+                shared.note_stores();
+            });
+        }
         if version == 0 || settled || !is_here {
             return;
         }
@@ -379,15 +419,20 @@ impl Shared {
         self.learn_seats_aside(vec![moved]);
     }
 
-    /// Notes in the data directory which stores are there now.
+    /// When all is open at a start: keeps what moves to nobody, and notes in the data directory which stores are there now.
     pub(crate) fn try_note_stores(&self) -> Result<(), folder::FolderError> {
+        self.keep_what_nobody_takes();
+        self.note_stores_now()
+    }
+
+    fn note_stores_now(&self) -> Result<(), folder::FolderError> {
         let Some(dir) = &self.config.data_dir else { return Ok(()) };
         folder::note_stores(dir, || folder::configured(dir, &self.topology, &self.placement, &self.keyspaces))
     }
 
-    /// The same; what goes wrong is said.
+    /// Notes in the data directory which stores are there now; what goes wrong is said.
     pub(crate) fn note_stores(&self) {
-        if let Err(error) = self.try_note_stores() {
+        if let Err(error) = self.note_stores_now() {
             tracing::warn!(%error, "which stores are here could not be noted, and is at the next start");
         }
     }
@@ -442,6 +487,7 @@ impl Shared {
     /// Another node has told which seats were moved.
     pub(crate) fn on_seats_frame(self: &Arc<Self>, peer: &crate::peer::Peer, bytes: &[u8]) {
         let Ok(moves) = Vec::<Moved>::from_bytes(bytes) else { return };
+        self.tell_of_unlike(peer, &moves);
         let known = lock(&self.seats.known);
         // What was said to it once may have been lost.
         let knows_less = {
@@ -458,6 +504,17 @@ impl Shared {
         }
         if !moves.is_empty() {
             self.learn_seats_aside(moves);
+        }
+    }
+
+    /// Another node has told of moves that this one cannot follow, since what is on disk there is in memory by its own configuration: it sends to where the servers were.
+    fn tell_of_unlike(&self, peer: &crate::peer::Peer, moves: &[Moved]) {
+        let cannot = |moved: &&Moved| !self.topology.has_moving(moved.keyspace) && usize::from(moved.keyspace.0) < self.keyspaces.len();
+        let Some(Moved { keyspace, server, node, .. }) = moves.iter().find(cannot) else { return };
+        if self.throttle.line(self.clocks.monotonic_us(), "a move that cannot be followed").is_some() {
+            let keyspace = &self.keyspaces[usize::from(keyspace.0)].name;
+            let from = self.topology.nodes.get(peer.node().index()).map_or("", |node| node.name.as_str());
+            tracing::error!(%keyspace, %server, node, from, "this server has moved, and this node cannot follow: it has the keyspace in memory, and the others have it on disk. Keep it on disk here too (data_dir, durability)");
         }
     }
 
@@ -591,7 +648,12 @@ mod tests {
         // Keyspaces are known by their names.
         assert!(load(&topology(0), &["alone", "other"]).unwrap().list().is_empty());
         let error = load(&topology(0), &["k", "alone"]).unwrap_err();
-        assert!(error.contains("no server") && error.contains(FILE), "{error}");
+        assert!(error.contains("in memory here") && error.contains(FILE), "{error}");
+        let path = folder.path().join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("partition = 1", "partition = 7")).unwrap();
+        let error = load(&topology(0), &names).unwrap_err();
+        assert!(error.contains("no server") && error.contains("put this file back"), "{error}");
         std::fs::write(folder.path().join(FILE), "seat = 3").unwrap();
         assert!(load(&topology(0), &names).unwrap_err().contains("put this file back"));
     }

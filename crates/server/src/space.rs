@@ -96,8 +96,11 @@ impl Space {
         }
     }
 
-    /// Sets the reserve aside, if that was not done. Without the space for it the node is short of space.
+    /// Sets the reserve aside, if that was not done. Without the space for it the node is short of space. If there is to be none, what was set aside before is free again.
     pub(crate) fn set_aside(self: &Arc<Self>) {
+        if self.reserve == 0 {
+            let _ = std::fs::remove_file(self.directory.join(RESERVE));
+        }
         if self.is_short() || self.reserve == 0 {
             return;
         }
@@ -201,6 +204,9 @@ mod tests {
         assert!(space.try_again());
         assert_eq!(length(), Some(1 << 20));
         assert!(!directory.path().join(PROBE).exists());
+        // Configured to have none.
+        Arc::new(Space::new(directory.path(), 0)).set_aside();
+        assert_eq!(length(), None);
         // A directory that cannot be written to is as good as full.
         let gone = Arc::new(Space::new(&directory.path().join("nowhere"), 1 << 20));
         // No thread is to try meanwhile.

@@ -73,6 +73,12 @@ impl Shared {
     }
 }
 
+/// The pause that follows an attempt that failed after `pause`.
+fn longer(pause: Duration) -> Duration {
+    // What is configured may be longer.
+    (pause * 2).min(LONGEST.max(pause))
+}
+
 /// Looks until the node stops.
 pub(crate) async fn run(router: Router) {
     let shared = router.shared();
@@ -95,7 +101,7 @@ pub(crate) async fn run(router: Router) {
         match hand_one_over(&router, &seen).await {
             // The others of this node's plan need not wait as long again.
             Some(true) => (seen, pause) = (shared.seen(), quiet),
-            Some(false) => (since, pause) = (Instant::now(), (pause * 2).min(LONGEST)),
+            Some(false) => (since, pause) = (Instant::now(), longer(pause)),
             None => since = Instant::now(),
         }
     }
@@ -162,6 +168,12 @@ mod tests {
         assert_eq!(after(&[0, 0, 1, 2], 3), (vec![2, 1, 1], 0));
         assert_eq!(after(&[1, 1, 1, 2, 2, 2], 3), (vec![2, 2, 2], 2));
         assert_eq!(after(&[], 3), (vec![0, 0, 0], 0));
+    }
+
+    #[test]
+    fn a_pause_grows_up_to_an_hour_and_is_never_shorter_than_what_is_configured() {
+        let seconds = |pause| longer(Duration::from_secs(pause)).as_secs();
+        assert_eq!([60, 2_000, 3_600, 86_400].map(seconds), [120, 3_600, 3_600, 86_400]);
     }
 
     #[test]

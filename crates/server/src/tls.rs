@@ -297,10 +297,10 @@ pub fn warnings<'a>(files: impl IntoIterator<Item = &'a Path>, now: SystemTime) 
             let name = file.display();
             if end_s <= now_s {
                 found.push(format!("{name}: a certificate has ended {} days ago: nobody who checks it connects any more", -days));
-            } else if days < WARNED_DAYS {
-                found.push(format!("{name}: a certificate ends in {days} days"));
             } else if begin_s > now_s {
                 found.push(format!("{name}: a certificate is not good yet; it begins in {} days", (begin_s - now_s) / 86_400));
+            } else if days < WARNED_DAYS {
+                found.push(format!("{name}: a certificate ends in {days} days"));
             }
         }
     }
@@ -573,5 +573,11 @@ mod tests {
         assert_eq!(at(0), ["has ended 0 days ago: nobody who checks it connects any more"]);
         assert_eq!(at(2), ["has ended 2 days ago: nobody who checks it connects any more"]);
         assert_eq!(at(-400), ["is not good yet; it begins in 35 days"]);
+        // One for nine days: that it ends soon is the lesser evil.
+        let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2030, 2, 20), rcgen::date_time_ymd(2030, 3, 1));
+        std::fs::write(&files.certificate, params.self_signed(&key).unwrap().pem()).unwrap();
+        assert_eq!(at(-15), ["is not good yet; it begins in 6 days"]);
+        assert_eq!(at(-5), ["ends in 5 days"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::keys::pattern;
 use super::one::read;
-use super::{Arguments, Command, CommandError, Parsed, Request};
+use super::{Arguments, Command, CommandError, CounterCommand, Parsed, Request};
 use crate::ReplyWriter;
 use crate::number::{parse_i64, parse_u64};
 use crate::render::{Render, Seen};
@@ -196,26 +196,34 @@ fn command_list(request: Request<'_>) -> Parsed<'_> {
     Ok(Command::Catalogue(Catalogue::List(filter)))
 }
 
-/// The entry of the request within a COMMAND GETKEYS, and the request itself.
-fn inner_request<'a>(arguments: Arguments<'a>) -> Result<(table::Keys, Arguments<'a>), CommandError> {
-    let inner = arguments.from(2);
+/// Where the keys are of the request within a COMMAND GETKEYS, and the request itself as far as it has keys.
+fn inner_request(outer: Request<'_>) -> Result<(table::Keys, Arguments<'_>), CommandError> {
+    let inner = outer.from(2);
     let error = |text: &'static str| CommandError::Other(text.into());
     let Some(Found::Served(entry)) = inner.get(0).and_then(table::find) else { return Err(error("ERR Invalid command specified")) };
     let entry = entry.subcommand_of(inner).unwrap_or(entry);
     match entry.keys {
         None => Err(error("ERR The command has no key arguments")),
         Some(_) if !entry.accepts(inner.len()) => Err(error("ERR Invalid number of arguments specified for command")),
+        // Its keys are more than the table can say.
+        Some(keys) if entry.name == "rheo|counter|add" => match (entry.parse)(Request { entry, arguments: inner, now_ms: outer.now_ms }) {
+            Ok(Command::Counter(CounterCommand::Add { changes, .. })) => {
+                let first = usize::from(keys.first);
+                Ok((table::Keys { last: -1, step: 2, access: READS_AND_WRITES, ..keys }, inner.first(first + 2 * changes.iter().count())))
+            }
+            _ => Err(error("ERR Invalid arguments specified for command")),
+        },
         Some(keys) => Ok((keys, inner)),
     }
 }
 
 fn command_get_keys(request: Request<'_>) -> Parsed<'_> {
-    let (keys, request) = inner_request(*request)?;
+    let (keys, request) = inner_request(request)?;
     Ok(Command::Catalogue(Catalogue::Keys(keys, request)))
 }
 
 fn command_get_keys_and_flags(request: Request<'_>) -> Parsed<'_> {
-    let (keys, request) = inner_request(*request)?;
+    let (keys, request) = inner_request(request)?;
     Ok(Command::Catalogue(Catalogue::KeysAndFlags(keys, request)))
 }
 

@@ -245,8 +245,11 @@ fn one_replica() -> u8 {
     1
 }
 
+/// [`KeyspaceConfig::failover_ms`], if it is not said.
+pub(crate) const FAILOVER_MS: u64 = 400;
+
 fn failover_ms() -> u64 {
-    400
+    FAILOVER_MS
 }
 
 fn flush_interval_ms() -> u64 {

@@ -86,7 +86,7 @@ pub const KEYS: &[Key] = &[
     key(
         "keyspace[].failover_ms",
         "integer",
-        "With several replicas, but in `session` and `strong`, which have options of their own: a leader that is silent for so long, or up to twice as long, is replaced; 50 to 60000. A machine that stands still for longer loses its lead.",
+        "With several replicas, but in `session` and `strong`, which have options of their own: a leader that is silent for so long, or up to twice as long, is replaced; 50 to 60000; the same on every node, and changed while all nodes of the keyspace are stopped. A machine that stands still for longer loses its lead.",
     ),
     key(
         "keyspace[].durability",

@@ -4,6 +4,7 @@
 //! shard's next turn writes ([`Connection::release`]) once the log has been written through. A request that has to wait (for another shard, another node, other
 //! data centers) becomes a future; until it is done the connection reads nothing further.
 
+mod admission;
 mod answer;
 mod cluster;
 mod counters;
@@ -16,13 +17,14 @@ mod state;
 pub(crate) mod stream;
 mod under_way;
 
+pub(crate) use admission::Stranger;
+
 use crate::load::Load;
 use crate::load::clients::ClientInfo;
 use crate::memory::Arriving;
 use crate::shard::Shard;
-use crate::shard::mailbox::Control;
-use crate::shared::Shared;
 use crate::socket;
+use admission::admit;
 use output::Output;
 use rheostat_core::ids::Now;
 use rheostat_resp::{Limits, Parser};
@@ -111,6 +113,7 @@ struct Inner {
     /// Since when replies have waited for other shards.
     held_since_us: Option<u64>,
     state: State,
+    stranger: Stranger,
     closing: Closing,
     /// When bytes last came or went.
     progress_us: u64,
@@ -127,36 +130,17 @@ enum Closing {
     Now,
 }
 
-/// A client's place among those that the node serves at once.
-struct Place(Arc<Shared>);
-
-impl Place {
-    /// One; `None` if all are taken.
-    fn take(shared: &Arc<Shared>) -> Option<Place> {
-        let place = Place(shared.clone());
-        (shared.connections.fetch_add(1, Ordering::Relaxed) < shared.config.limits.max_connections).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.0.connections.fetch_sub(1, Ordering::Relaxed) == 1 && *self.0.stopping.borrow() {
-            // It was what the stopping shards waited for.
-            self.0.shards.iter().for_each(|shard| shard.control(Control::Wake));
-        }
-    }
-}
-
-const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
-
 /// Serves a client until it goes, or has to.
 pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, mut stream: TcpStream, address: SocketAddr, tls: Option<Arc<ServerConfig>>) {
     let shared = shard.borrow().shared.clone();
-    let Some(_place) = Place::take(&shared) else {
-        // If the client does not get to read it, it is refused all the same.
-        let _ = stream.try_write(TOO_MANY);
-        let _ = stream.shutdown().await;
-        return;
+    let (_place, stranger) = match admit(&shared, address) {
+        Ok(admitted) => admitted,
+        Err(why) => {
+            // If the client does not get to read it, it is refused all the same.
+            let _ = stream.try_write(why);
+            let _ = stream.shutdown().await;
+            return;
+        }
     };
     let stall = Duration::from_millis(shared.config.limits.stall_timeout_ms);
     let result = match (socket::tune(&stream, false), tls) {
@@ -168,7 +152,7 @@ pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, mut stream: TcpStream, addr
         },
     };
     match result {
-        Ok(stream) => run(&shard, stream, address, Vec::new()).await,
+        Ok(stream) => run(&shard, stream, (address, stranger), Vec::new()).await,
         Err(error) => tracing::debug!(%address, %error, "connection failed before its first request"),
     }
 }
@@ -177,14 +161,14 @@ pub(crate) async fn serve(shard: Rc<RefCell<Shard>>, mut stream: TcpStream, addr
 pub(crate) async fn take_over(shard: Rc<RefCell<Shard>>, mut stream: Stream, address: SocketAddr, arrived: Vec<u8>) {
     let shared = shard.borrow().shared.clone();
     let stall = Duration::from_millis(shared.config.limits.stall_timeout_ms);
-    match Place::take(&shared) {
-        Some(_place) => run(&shard, stream, address, arrived).await,
+    match admit(&shared, address) {
+        Ok((_place, stranger)) => run(&shard, stream, (address, stranger), arrived).await,
         // As there.
-        None => drop(tokio::time::timeout(stall, stream.write_all(TOO_MANY)).await),
+        Err(why) => drop(tokio::time::timeout(stall, stream.write_all(why)).await),
     }
 }
 
-async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr, arrived: Vec<u8>) {
+async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, (address, stranger): (SocketAddr, Stranger), arrived: Vec<u8>) {
     let (connection, id) = {
         let mut shard = shard.borrow_mut();
         let now = shard.now();
@@ -209,6 +193,7 @@ async fn run(shard: &Rc<RefCell<Shard>>, stream: Stream, address: SocketAddr, ar
             told: None,
             held_since_us: None,
             state,
+            stranger,
             closing: Closing::No,
             progress_us: now.monotonic_us,
             waiting_since_us: 0,
@@ -614,6 +599,7 @@ impl Inner {
             }
         }
         self.state.give();
+        self.stranger.owes(!self.state.is_authenticated());
         // What comes after them has waited.
         self.unparsed |= collected.is_some();
         borrowed.counters.requests += count;

@@ -458,13 +458,14 @@ impl ShardAccess {
 }
 
 impl Access for ShardAccess {
-    fn start(&self, keyspace: KeyspaceId, partition: PartitionId, mut session: Session, operation: Operation) -> Started {
+    fn start(&self, keyspace: KeyspaceId, partition: PartitionId, mut session: Session, mut operation: Operation) -> Started {
         let mut shard = self.shard.borrow_mut();
         let Some(replica) = shard.find(keyspace, partition) else {
             drop(shard);
             return self.shared.start(self.client, keyspace, partition, session, operation);
         };
         let (now, writes) = (shard.now(), operation.writes());
+        let over = self.shared.leave_in_time(keyspace, &mut operation);
         match shard.execute(now, replica, operation, &mut session) {
             Execution::Done { outcome, after } => {
                 if after > shard.durable(replica) {
@@ -475,7 +476,7 @@ impl Access for ShardAccess {
             Execution::Waiting(op) => {
                 let (sender, answer) = oneshot::channel();
                 shard.expect(now, keyspace, (replica, op), self.client, Answer::Task(sender));
-                Started::Waiting { writes, answer, partition, fallback: session, over: None }
+                Started::Waiting { writes, answer, partition, fallback: session, over }
             }
         }
     }
@@ -625,9 +626,9 @@ pub(super) fn delete(context: Context, access: ShardAccess, session: Session, ke
     count_outcomes(context, access, session, keys, served, operation, |outcome| matches!(outcome, Outcome::Changed { version: Some(_), .. }))
 }
 
-/// EXISTS of several keys.
-pub(super) fn exists(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>) -> Slow {
+/// EXISTS of several keys; under a service level if there is one that has entries for reads.
+pub(super) fn exists(context: Context, access: ShardAccess, session: Session, keys: Vec<Key>, served: Option<Arc<Served>>) -> Slow {
     let dial = context.dial;
     let operation = move |key| Operation::Get { key, dial };
-    count_outcomes(context, access, session, keys, None, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
+    count_outcomes(context, access, session, keys, served, operation, |outcome| matches!(outcome, Outcome::Read(read, _) if read.value.is_some()))
 }

@@ -144,12 +144,14 @@ fn words(status: &Status) -> String {
 pub(super) struct Ways {
     /// By node.
     ways: Vec<Way>,
-    /// The versions of the users whose password is shown, and of the certificates.
-    versions: (u64, u64),
+    /// The versions of the users whose password is shown, and of the certificates; and the data centers that nobody waits for.
+    versions: (u64, u64, Vec<DcId>),
 }
 
-fn versions(router: &Router) -> (u64, u64) {
-    (router.shared().users_version(), router.shared().identity_version())
+fn versions(router: &Router) -> (u64, u64, Vec<DcId>) {
+    let all = (0..router.topology().data_centers.len()).map(|index| DcId(index as u8));
+    let absent = all.filter(|dc| router.shared().lost.contains(*dc)).collect();
+    (router.shared().users_version(), router.shared().identity_version(), absent)
 }
 
 impl Ways {
@@ -165,6 +167,8 @@ impl Ways {
                 store: StoreService { router: router.clone() },
                 counters: CountersService { router: router.clone() },
             })),
+            // Each question would wait in vain for hosts that are gone.
+            _ if versions.2.contains(&node.dc) => Way::Nowhere("nobody waits for its data center, so it is not asked".into()),
             (None, _) => Way::Nowhere("its gRPC address is not known, so it is not asked".into()),
             (_, Err(error)) => Way::Nowhere(error.to_string()),
             (Some(address), Ok(tls)) => match channel(address, tls.clone()) {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Faults that are ended by one request.
-const MOST: usize = 64;
+/// Faults that are ended by one request: one click ends all of a link, at every node at either end.
+const MOST: usize = 4096;
 
 /// What is wanted. Every node has bounds for it.
 #[derive(Deserialize)]

@@ -24,6 +24,7 @@ mod time;
 mod told;
 
 use crate::config::Role;
+use crate::guard;
 use crate::router::Router;
 use crate::shared::lock;
 use crate::users::{Caller as User, Closed};
@@ -39,6 +40,7 @@ use refusal::Refusal;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sessions::Sessions;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -47,8 +49,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Requests to the interface that are worked on at once; of those who are signed in, and of all others.
 const AT_ONCE: usize = 32;
 
-/// The same in a second, and how many may come at once after a pause.
+/// The same in a second from one address, and how many may come at once after a pause.
 const RATE: (f64, f64) = (100.0, 200.0);
+
+/// Addresses whose questions are counted; those that have paused are forgotten for new ones.
+const ADDRESSES: usize = 1024;
 
 /// Bytes of a request's body.
 const MOST_BYTES: usize = 64 << 10;
@@ -97,19 +102,30 @@ impl Rate {
 /// How many questions may come, and be under way.
 struct Bounds {
     places: Semaphore,
-    rate: Mutex<Rate>,
+    rates: Mutex<BTreeMap<IpAddr, Rate>>,
 }
 
 impl Bounds {
     fn new() -> Bounds {
-        Bounds { places: Semaphore::new(AT_ONCE), rate: Mutex::new(Rate::new()) }
+        Bounds { places: Semaphore::new(AT_ONCE), rates: Mutex::default() }
+    }
+
+    /// Counts one more from `address` at `now`.
+    fn count(&self, address: IpAddr, now: Instant) -> Result<(), Refusal> {
+        let address = guard::caller(address);
+        let mut rates = lock(&self.rates);
+        if rates.len() >= ADDRESSES {
+            rates.retain(|_, rate| now.saturating_duration_since(rate.at).as_secs_f64() * RATE.0 < RATE.1);
+        }
+        let has_room = rates.len() < ADDRESSES || rates.contains_key(&address);
+        match has_room && rates.entry(address).or_insert_with(|| Rate { left: RATE.1, at: now }).take(now) {
+            true => Ok(()),
+            false => Err(Refusal::busy("too many questions")),
+        }
     }
 
     /// A place for one more.
     fn take(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        if !lock(&self.rate).take(Instant::now()) {
-            return Err(Refusal::busy("too many questions"));
-        }
         self.places.try_acquire().map_err(|_| Refusal::busy("too many questions are under way"))
     }
 }
@@ -175,16 +191,32 @@ impl Console {
         if writes {
             check_origin(&parts.headers)?;
         }
-        let is_known = self.sessions.open(&self.cookie(), &parts.headers, self.router.shared().users_version()).is_some();
+        let users = self.router.shared().users_version();
+        let is_known = self.sessions.open(&self.cookie(), &parts.headers, users).is_some();
         let bounds = if is_known { &self.known } else { &self.others };
+        bounds.count(caller.address, Instant::now())?;
+        if call == "login" {
+            // A password that does not come has no place: some dozen of these would keep out who signs in.
+            let body = read(body).await?;
+            let _place = bounds.take()?;
+            return self.sign_in(caller, &body);
+        }
         let _place = bounds.take()?;
         let signed_in = self.check_signed_in(caller.address, &parts.headers);
-        if !matches!(call, "session" | "login" | "logout") {
-            let operates = signed_in?;
-            if !operates && (matches!(call, "link" | "fault") || design.is_some_and(Call::is_for_operators)) {
-                return Err(Refusal::new(StatusCode::FORBIDDEN, "this user's role does not allow it: it takes `operate`"));
-            }
+        if !matches!(call, "session" | "logout") {
+            let may = |signed_in: Result<bool, Refusal>| {
+                let operates = signed_in?;
+                match !operates && (matches!(call, "link" | "fault") || design.is_some_and(Call::is_for_operators)) {
+                    true => Err(Refusal::new(StatusCode::FORBIDDEN, "this user's role does not allow it: it takes `operate`")),
+                    false => Ok(operates),
+                }
+            };
+            let mut operates = may(signed_in)?;
             let body = if writes { read(body).await? } else { Bytes::new() };
+            // While it came, its user may have been taken away.
+            if self.router.shared().users_version() != users {
+                operates = may(self.check_signed_in(caller.address, &parts.headers))?;
+            }
             if let (Some(desk), Some(design)) = (desk, design) {
                 return desk.answer(design, body).await;
             }
@@ -195,21 +227,23 @@ impl Console {
         }
         match call {
             "session" => Ok(reply(&self.session(signed_in.ok()))),
-            "login" => {
-                #[derive(serde::Deserialize)]
-                struct Login {
-                    #[serde(default)]
-                    user: String,
-                    password: String,
-                }
-                let Login { user, password } = parse(&read(body).await?)?;
-                let users = self.router.shared().users_version();
-                let operates = self.operates(self.router.shared().let_in(caller.address, Some(user).filter(|user| !user.is_empty()), &password))?;
-                let cookie = self.sessions.begin(&self.cookie(), caller.encrypted, operates, users).map_err(Refusal::internal)?;
-                Ok(with_cookie(reply(&self.session(Some(operates))), cookie))
-            }
             _ => Ok(with_cookie(reply(&json!({})), self.sessions.end(&self.cookie(), &parts.headers))),
         }
+    }
+
+    /// Opens a session for whose password is in `body`.
+    fn sign_in(&self, caller: Caller, body: &[u8]) -> Result<Response<Full<Bytes>>, Refusal> {
+        #[derive(serde::Deserialize)]
+        struct Login {
+            #[serde(default)]
+            user: String,
+            password: String,
+        }
+        let Login { user, password } = parse(body)?;
+        let users = self.router.shared().users_version();
+        let operates = self.operates(self.router.shared().let_in(caller.address, Some(user).filter(|user| !user.is_empty()), &password))?;
+        let cookie = self.sessions.begin(&self.cookie(), caller.encrypted, operates, users).map_err(Refusal::internal)?;
+        Ok(with_cookie(reply(&self.session(Some(operates))), cookie))
     }
 
     async fn work(self: &Arc<Self>, call: &str, body: &[u8], operates: bool) -> Result<Response<Full<Bytes>>, Refusal> {
@@ -416,6 +450,18 @@ mod tests {
         assert_eq!((0..1000).filter(|_| rate.take(began)).count(), RATE.1 as usize);
         assert_eq!((0..1000).filter(|_| rate.take(began + Duration::from_millis(105))).count(), 10);
         assert_eq!((0..1000).filter(|_| rate.take(began + Duration::from_secs(3600))).count(), RATE.1 as usize);
+    }
+
+    #[test]
+    fn who_asks_too_much_keeps_nobody_else_out() {
+        let (bounds, now) = (Bounds::new(), Instant::now());
+        let address = |number: u32| IpAddr::from((0x0A00_0000 + number).to_be_bytes());
+        assert_eq!((0..1000).filter(|_| bounds.count(address(0), now).is_ok()).count(), RATE.1 as usize);
+        assert!(bounds.count(address(1), now).is_ok());
+        // What is remembered has a bound, and makes room.
+        assert_eq!((0..2 * ADDRESSES as u32).filter(|number| bounds.count(address(2 + number), now).is_ok()).count(), ADDRESSES - 2);
+        assert!(bounds.count(address(1), now).is_ok());
+        assert!(bounds.count(address(9_999), now + Duration::from_secs(2)).is_ok());
     }
 
     #[test]

@@ -27,6 +27,9 @@ use tonic::{Code, Request, Response, Status};
 /// Keys that one step of a digest reads.
 const DIGEST_KEYS: u32 = 1000;
 
+/// Keys of a slot that are asked for at once: a partition tells them in one step, however long they are.
+const SLOT_KEYS: u32 = 128;
+
 /// See the module.
 pub(crate) struct Service {
     router: Router,
@@ -442,7 +445,7 @@ impl Admin for Service {
             let slot =
                 u16::try_from(slot).ok().filter(|slot| *slot < slots::SLOTS).ok_or_else(|| Status::invalid_argument("slots are 0 to 16383"))?;
             let partition = slots::partition_of_slot(slot, topology.partitions);
-            let scan = Operation::Scan { slot, from, limit: DIGEST_KEYS };
+            let scan = Operation::Scan { slot, from, limit: SLOT_KEYS };
             let (keys, next) = match self.execute(keyspace.id, partition, scan).await? {
                 Outcome::Page(keys, next) => (keys, next),
                 other => return Err(strange(&other)),

@@ -1,7 +1,8 @@
 //! Connections as they come in, at most so many at once, with or without TLS.
 
-use crate::descriptors::{self, Place};
-use crate::shared::lock;
+use crate::connection::Stranger;
+use crate::descriptors::{self, Client, Place};
+use crate::shared::{Shared, lock};
 use hashbrown::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -22,43 +23,58 @@ use tonic::transport::server::Connected;
 /// How long to wait after a failed accept: the process may be out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Which connections have asked something that they may ask, by their other end.
+/// Which connections have asked something that they may ask, by their other end. The others are strangers.
 #[derive(Clone, Default)]
-pub(super) struct Known(Arc<Mutex<HashMap<SocketAddr, bool>>>);
+pub(super) struct Known(Arc<Mutex<HashMap<SocketAddr, Option<Stranger>>>>);
 
 impl Known {
     /// The connection from `from` has asked something that it may ask.
     pub(super) fn mark(&self, from: SocketAddr) {
-        if let Some(known) = lock(&self.0).get_mut(&from) {
-            *known = true;
+        if let Some(stranger) = lock(&self.0).get_mut(&from) {
+            *stranger = None;
         }
+    }
+
+    fn has(&self, from: SocketAddr) -> bool {
+        lock(&self.0).get(&from).is_some_and(Option::is_none)
     }
 }
 
-/// The connections that a listener accepts. Beyond the limit, a connection is closed at once.
+/// The connections that a listener accepts. Beyond the limit, and beyond the strangers that one address may have, a connection is closed at once.
 pub(super) struct Incoming {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
     places: Arc<Semaphore>,
     pause: Pin<Box<Sleep>>,
     known: Known,
     patience: Duration,
     stopped: watch::Receiver<bool>,
-    refusing: bool,
 }
 
 impl Incoming {
-    /// At most `limit` connections at once. One that is not `known` after `patience`, or when the server has `stopped`, is closed.
+    /// At most `limits.max_connections` at once. One that is not `known` after `limits.stall_timeout_ms`, or when the server has `stopped`, is closed.
     pub(super) fn new(
         listener: TcpListener,
         tls: Option<Arc<ServerConfig>>,
-        limit: usize,
-        (known, patience): (Known, Duration),
+        shared: Arc<Shared>,
+        known: Known,
         stopped: watch::Receiver<bool>,
     ) -> Incoming {
-        let (places, pause) = (Arc::new(Semaphore::new(limit)), Box::pin(tokio::time::sleep(Duration::ZERO)));
-        let tls = tls.map(TlsAcceptor::from);
-        Incoming { listener, tls, places, pause, known, patience, stopped, refusing: false }
+        let limits = &shared.config.limits;
+        let (places, patience) = (Arc::new(Semaphore::new(limits.max_connections)), Duration::from_millis(limits.stall_timeout_ms));
+        let (tls, pause) = (tls.map(TlsAcceptor::from), Box::pin(tokio::time::sleep(Duration::ZERO)));
+        Incoming { listener, tls, shared, places, pause, known, patience, stopped }
+    }
+
+    /// Places for one more connection, if there are.
+    fn places(&self) -> Option<Places> {
+        Some((self.places.clone().try_acquire_owned().ok()?, descriptors::take()?, descriptors::take_client()?))
+    }
+
+    /// As [`Throttle::line`](crate::throttle::Throttle::line).
+    fn line(&self, kind: &str) -> Option<u64> {
+        self.shared.throttle.line(self.shared.clocks.monotonic_us(), kind)
     }
 }
 
@@ -72,25 +88,26 @@ impl Stream for Incoming {
             }
             match self.listener.poll_accept(context) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok((stream, from))) => match (self.places.clone().try_acquire_owned(), descriptors::take()) {
-                    (Ok(place), Some(descriptor)) => {
-                        // Without it requests are only slower.
-                        let _ = stream.set_nodelay(true);
-                        self.refusing = false;
-                        lock(&self.known.0).insert(from, false);
-                        let patience = Some(until_it_should_be_known(self.patience, self.stopped.clone()));
-                        let known = self.known.clone();
-                        let (info, stream) = (stream.connect_info(), Way::new(stream, self.tls.as_ref()));
-                        return Poll::Ready(Some(Ok(Connection { stream, info, from, known, patience, _places: (place, descriptor) })));
-                    }
-                    _ => {
-                        if !std::mem::replace(&mut self.refusing, true) {
-                            tracing::warn!(%from, "gRPC connections are refused: too many are open");
+                Poll::Ready(Ok((stream, from))) => {
+                    let Some(places) = self.places() else {
+                        if let Some(left_out) = self.line("gRPC connections") {
+                            tracing::warn!(%from, left_out, "gRPC connections are refused: too many are open");
                         }
-                    }
-                },
+                        continue;
+                    };
+                    let Some(stranger) = Stranger::admit(&self.shared, from, "gRPC") else { continue };
+                    // Without it requests are only slower.
+                    let _ = stream.set_nodelay(true);
+                    lock(&self.known.0).insert(from, Some(stranger));
+                    let patience = Some(until_it_should_be_known(self.patience, self.stopped.clone()));
+                    let known = self.known.clone();
+                    let (info, stream) = (stream.connect_info(), Way::new(stream, self.tls.as_ref()));
+                    return Poll::Ready(Some(Ok(Connection { stream, info, from, known, patience, _places: places })));
+                }
                 Poll::Ready(Err(error)) => {
-                    tracing::warn!(%error, "a gRPC connection could not be accepted");
+                    if let Some(left_out) = self.line("gRPC not accepted") {
+                        tracing::warn!(%error, left_out, "a gRPC connection could not be accepted");
+                    }
                     self.pause.as_mut().reset(Instant::now() + PAUSE);
                 }
             }
@@ -140,7 +157,10 @@ trait Both: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
 
-/// A connection and its place among those that are allowed.
+/// A connection's place among those that are allowed, and among those that there are descriptors for, of all and of clients.
+type Places = (OwnedSemaphorePermit, Place, Client);
+
+/// A connection and its places.
 pub(super) struct Connection {
     stream: Way,
     info: <TcpStream as Connected>::ConnectInfo,
@@ -148,7 +168,7 @@ pub(super) struct Connection {
     known: Known,
     /// Ends when it should be known; gone when it is.
     patience: Option<Wait>,
-    _places: (OwnedSemaphorePermit, Place),
+    _places: Places,
 }
 
 impl Drop for Connection {
@@ -170,7 +190,7 @@ impl AsyncRead for Connection {
         if let Some(patience) = &mut self.patience
             && patience.as_mut().poll(context).is_ready()
         {
-            if !lock(&self.known.0).get(&self.from).copied().unwrap_or(false) {
+            if !self.known.has(self.from) {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was asked")));
             }
             self.patience = None;

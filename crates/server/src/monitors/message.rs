@@ -125,6 +125,26 @@ pub(crate) enum Message {
     RollingOver(RollingOver),
 }
 
+impl Message {
+    /// What tells of `entries`: messages of `room` bytes at most, but for an entry that alone has more.
+    pub(super) fn of_registry(entries: Vec<Entry>, room: usize) -> Vec<Message> {
+        let (mut messages, mut together, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for entry in entries {
+            let own = entry.to_bytes().len();
+            if bytes + own > room && !together.is_empty() {
+                messages.push(Message::Registry(std::mem::take(&mut together)));
+                bytes = 0;
+            }
+            bytes += own;
+            together.push(entry);
+        }
+        if !together.is_empty() {
+            messages.push(Message::Registry(together));
+        }
+        messages
+    }
+}
+
 impl Wire for Message {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {

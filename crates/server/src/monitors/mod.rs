@@ -34,9 +34,10 @@ use rheostat_monitor::predicate::{Definition, Predicate, Predicates, Target};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::sync::{Semaphore, broadcast, mpsc};
 
 /// Messages that may wait for the monitors of this node.
@@ -50,6 +51,12 @@ const RECENT: usize = 100;
 
 /// What was told and is not told again.
 const SEEN: usize = 4096;
+
+/// What was told before something that is forgotten is not news either, unless it is so much older that a clock was set back, in milliseconds.
+const LATE_MS: u64 = 60_000;
+
+/// Between two looks whether there is room for more predicates on the way to a node.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(50);
 
 /// Monitors at a glance.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +90,10 @@ type Id = (String, u64, u8);
 #[derive(Default)]
 struct History {
     seen: HashSet<Id>,
-    seen_in_order: VecDeque<Id>,
+    /// With when it was told.
+    seen_in_order: VecDeque<(Id, u64)>,
+    /// By node: when what is forgotten of it was told, the last of that.
+    forgotten: BTreeMap<String, u64>,
     recent: VecDeque<Arc<Told>>,
     alarms: BTreeMap<String, [u64; 2]>,
     rollbacks: [u64; 3],
@@ -108,6 +118,8 @@ pub(crate) struct Monitors {
     dropped: AtomicU64,
     /// Held by whoever writes the file.
     saving: Mutex<Option<PathBuf>>,
+    /// The file does not say what is known.
+    unsaved: AtomicBool,
 }
 
 impl Monitors {
@@ -129,6 +141,7 @@ impl Monitors {
             heard: Mutex::default(),
             dropped: AtomicU64::new(0),
             saving: Mutex::new(None),
+            unsaved: AtomicBool::new(false),
         }
     }
 
@@ -204,19 +217,25 @@ impl Monitors {
         (self.told.subscribe(), heard.recent.iter().cloned().collect())
     }
 
-    /// Tells this node's subscribers and its log; says whether it is news.
-    fn publish(&self, told: &Arc<Told>) -> bool {
+    /// Tells this node's subscribers, if it is news, and says whether it is: always where it is of this node's monitor, and not heard from another one (`is_heard`).
+    fn publish(&self, told: &Arc<Told>, is_heard: bool) -> bool {
         let mut heard = lock(&self.heard);
+        // What a slow node or way brings again, when much was told since, would go round among the nodes without an end.
+        let is_late = |upto: &u64| told.at_ms <= *upto && upto - told.at_ms < LATE_MS;
+        if is_heard && heard.forgotten.get(&told.node).is_some_and(is_late) {
+            return false;
+        }
         let id = told.id();
         if !heard.seen.insert(id.clone()) {
             return false;
         }
-        heard.seen_in_order.push_back(id);
+        heard.seen_in_order.push_back((id, told.at_ms));
         heard.recent.push_back(told.clone());
         if heard.seen_in_order.len() > SEEN
-            && let Some(oldest) = heard.seen_in_order.pop_front()
+            && let Some((oldest, at_ms)) = heard.seen_in_order.pop_front()
         {
             heard.seen.remove(&oldest);
+            heard.forgotten.insert(oldest.0, at_ms);
         }
         if heard.recent.len() > RECENT {
             heard.recent.pop_front();
@@ -251,13 +270,14 @@ impl Shared {
         }
         let predicate = Predicate::new(Definition { keyspace: keyspace.name.clone(), ..definition })?;
         let entry = lock(&self.monitors.registry).add(predicate, self.clocks.physical_ms())?;
-        self.learn_monitors(vec![entry])
+        self.learn_monitors(vec![entry]).map_err(|why| format!("it is watched, but not kept on disk yet, which is tried again: {why}"))
     }
 
     /// Watches for it no more; says whether there was one called `name`. Errors: the disk's.
     pub(crate) fn remove_monitor(&self, name: &str) -> Result<bool, String> {
         let Some(entry) = lock(&self.monitors.registry).remove(name, self.clocks.physical_ms()) else { return Ok(false) };
-        self.learn_monitors(vec![entry])?;
+        let kept = self.learn_monitors(vec![entry]);
+        kept.map_err(|why| format!("it is watched no more, but that is not kept on disk yet, which is tried again: {why}"))?;
         Ok(true)
     }
 
@@ -281,23 +301,52 @@ impl Shared {
         self.monitors.make_ready(&self.keyspaces);
         self.monitors.hand_in(Input::Predicates);
         self.shards.iter().for_each(|shard| shard.control(Control::Wake));
+        let messages = Message::of_registry(news, self.room_for_predicates());
         for peer in self.peers.iter().flatten() {
-            self.send_monitors_message(peer.node(), &Message::Registry(news.clone()));
+            messages.iter().for_each(|message| self.send_monitors_message(peer.node(), message));
         }
-        let saving = lock(&self.monitors.saving);
-        let Some(dir) = &*saving else { return Ok(()) };
-        let text = lock(&self.monitors.registry).text();
-        let written = crate::folder::write_whole(dir, &dir.join(registry::FILE), text.as_bytes());
-        written.map_err(|error| format!("it is watched, and will not be after a restart: {}: {error}", dir.join(registry::FILE).display()))
+        self.save_monitors()
     }
 
-    /// A connection to `peer` was made: it is told all predicates, and of rollbacks that are under way.
+    fn save_monitors(&self) -> Result<(), String> {
+        let saving = lock(&self.monitors.saving);
+        let Some(dir) = &*saving else { return Ok(()) };
+        let path = dir.join(registry::FILE);
+        let text = lock(&self.monitors.registry).text();
+        let written = crate::folder::write_whole(dir, &path, text.as_bytes());
+        self.monitors.unsaved.store(written.is_err(), Ordering::Relaxed);
+        written.map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Tries again to keep what could not be kept; says whether something is left.
+    fn save_monitors_again(&self) -> bool {
+        // That it cannot be was said the first time.
+        self.monitors.unsaved.load(Ordering::Relaxed) && self.save_monitors().is_err()
+    }
+
+    /// A connection to `peer` was made: it is told of rollbacks that are under way.
     pub(crate) fn greet_monitors(&self, peer: &Peer) {
-        let entries = lock(&self.monitors.registry).entries();
-        if !entries.is_empty() {
-            self.send_monitors_message(peer.node(), &Message::Registry(entries));
-        }
         self.monitors.hand_to_rollback(rollback::Task::Met(peer.node()));
+    }
+
+    /// Tells `peer`, to which a connection was made, all predicates: in as many frames as that takes, and each as soon as there is room for it. Ends when the connection does, at the latest.
+    pub(crate) async fn tell_predicates(&self, peer: &Peer) {
+        let entries = lock(&self.monitors.registry).entries();
+        let name = &self.topology.nodes[peer.node().index()].name;
+        for message in Message::of_registry(entries, self.room_for_predicates()) {
+            let bytes = (name.clone(), message).to_bytes();
+            while !peer.send_monitors(self.clocks.monotonic_us(), &bytes) {
+                if !peer.is_connected() {
+                    return;
+                }
+                tokio::time::sleep(LOOK_FOR_ROOM).await;
+            }
+        }
+    }
+
+    /// Bytes of predicates that one message has. One has much less: what else is in a frame has room beside them.
+    fn room_for_predicates(&self) -> usize {
+        self.config.limits.max_frame_bytes / 2
     }
 
     /// Sends `message` to node `to`, which may be this one; where there is no connection, by way of one that has one. It may be lost.
@@ -375,5 +424,28 @@ impl Shared {
     pub(crate) fn place_of(&self, keyspace: KeyspaceId, server: ServerId) -> Place {
         let replicas = self.topology.replicas.get(usize::from(keyspace.0)).copied().unwrap_or(1);
         self.topology.place(server, replicas)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::NodeConfig;
+
+    fn told(node: &str, number: u64, at_ms: u64) -> Arc<Told> {
+        Arc::new(Told { node: node.into(), number, at_ms, keyspace: String::new(), what: What::Gap(None, "why".into()) })
+    }
+
+    /// Each node passes on what is news to it: where each forgets what the others still pass on, that has no end.
+    #[test]
+    fn what_comes_again_when_much_was_told_since_is_no_news() {
+        let monitors = Monitors::new(&Topology::new(&NodeConfig::new("test", "a1", "a")), 0, 20);
+        let most = 3 * SEEN as u64;
+        let hear = || (0..most).filter(|number| monitors.publish(&told("b1", *number, 1_000_000 + number), true)).count() as u64;
+        assert_eq!((hear(), hear()), (most, 0));
+        assert!(monitors.publish(&told("b1", 5, 1_000_000 + most), true), "it was told again, later");
+        assert!(monitors.publish(&told("c1", 5, 1_000_000), true), "another node has said it");
+        assert!(monitors.publish(&told("b1", 6, 1_000_000), false), "of a monitor of this node everything is news");
+        assert!(monitors.publish(&told("b1", 7, 1_000), true), "its clock was set back");
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// How long it sleeps while it remembers something, and while it does not.
+/// How long it sleeps while it remembers something, or could not keep which predicates there are, and while there is nothing.
 const SLEEP: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
 /// So much is told in a second at most; how much more there was is told then.
@@ -56,7 +56,7 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
     let mut changes = shared.monitors.changes();
     watch(shared, &mut monitor);
     loop {
-        let sleep = if monitor.numbers().states > 0 { SLEEP.0 } else { SLEEP.1 };
+        let sleep = if shared.save_monitors_again() || monitor.numbers().states > 0 { SLEEP.0 } else { SLEEP.1 };
         let mut input = match inbox.recv_timeout(sleep) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
@@ -113,7 +113,8 @@ pub(crate) fn run(shared: &Arc<Shared>, inbox: &Receiver<Input>) {
                 left_out += 1;
                 continue;
             }
-            tell(shared, Told { node: shared.topology.this().name.clone(), number, at_ms: shared.clocks.physical_ms(), keyspace, what });
+            let event = Told { node: shared.topology.this().name.clone(), number, at_ms: shared.clocks.physical_ms(), keyspace, what };
+            tell(shared, event, false);
         }
         lock(&shared.monitors.heard).numbers = monitor.numbers();
     }
@@ -167,7 +168,7 @@ fn take(shared: &Arc<Shared>, monitor: &mut Monitor, input: Input) {
             // They are looked at whether there was room to say so or not.
             watch(shared, monitor);
         }
-        Input::Told(told) => tell(shared, told),
+        Input::Told(told) => tell(shared, told, true),
         Input::Refused => {
             if let Some(left_out) = shared.throttle.line(shared.clocks.monotonic_us(), "a report of no server") {
                 tracing::warn!(left_out, "another node reports of a partition server that this cluster does not have");
@@ -202,10 +203,10 @@ fn undo(shared: &Shared, alarm: &Alarm) {
     }
 }
 
-/// Tells this node's subscribers, and, if it was news, the nodes that this one talks to: each passes on what is news to it.
-fn tell(shared: &Shared, told: Told) {
+/// Tells this node's subscribers, and, if it was news, the nodes that this one talks to: each passes on what is news to it. `is_heard`: another node has told it.
+fn tell(shared: &Shared, told: Told, is_heard: bool) {
     let told = Arc::new(told);
-    if !shared.monitors.publish(&told) {
+    if !shared.monitors.publish(&told, is_heard) {
         return;
     }
     log(shared, &told);

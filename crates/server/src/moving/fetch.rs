@@ -1,12 +1,12 @@
 //! The node that a server comes to: asks for its files, and takes them over.
 
 use super::files::{BLOCK_BYTES, Incoming, Listed, total};
-use super::question::{Answer, Question};
+use super::question::{Answer, NO_SUCH_SERVER, Question};
 use super::{Coming, ComingInfo, Copies, Places, Shared, lock, remove};
 use crate::folder;
 use crate::peer::Peer;
 use crate::seats::{Moved, Seat};
-use crate::topology::NodeInfo;
+use rheostat_core::ids::ServerId;
 use rheostat_core::wire::Wire;
 use std::collections::VecDeque;
 use std::io;
@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Between two questions whether the old node has closed the server, and for how long one attempt asks.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 const CLOSED_WITHIN: Duration = Duration::from_secs(10);
+/// Connected nodes have so long to say whether they could follow a move: one that says nothing hears of it later.
+const FOLLOWS_WITHIN: Duration = Duration::from_secs(5);
 /// Blocks that are asked for at once.
 const AT_ONCE: usize = 4;
 /// While the server still serves, what has changed is copied again until it is less than this, or this often.
@@ -32,55 +34,89 @@ const SPARE_BYTES: u64 = 64 << 20;
 
 impl Shared {
     /// As [`Shared::take_seat`], of a server that moves with its files. If they are here already, it is opened from them; else they begin to come from node `from`, and the server with them when most are here. Errors: why that cannot be, in words for the operator; nothing has changed.
-    pub(crate) fn take_with_files(self: &Arc<Self>, seat: Seat, from: &NodeInfo) -> Result<(), String> {
+    pub(crate) fn take_with_files(self: &Arc<Self>, seat: Seat, from: &str) -> Result<(), String> {
         let name = &self.keyspaces[usize::from(seat.0.0)].name;
         let places = self.places(seat).ok_or_else(|| format!("keyspace {name} keeps nothing on disk"))?;
         let _deciding = self.moving.deciding();
+        if let Some(why) = self.lives.lost() {
+            // What an older copy of a directory says of moves is over.
+            return Err(why);
+        }
         let (version, settled) = self.seats.of(seat);
         // It was to move away from here: with its files, which have not been given, this node is the one that has it; without its disk, nobody else has.
         let was_here = version > 0 && !settled && self.seats.comes_from(seat) == self.topology.this().name;
         if !was_here && places.store.exists() {
             let store = places.store.display();
             return Err(match version > 0 && !settled {
-                true => format!("{store} is there, and the server is on its way to node {}: this may be all that is left of it, keep it", from.name),
+                true => format!("{store} is there, and the server is on its way to node {from}: this may be all that is left of it, keep it"),
                 false => format!("{store} is there, and is not what the server has now: move it away"),
             });
         }
         if was_here && (places.store.exists() || self.lives.own().is_some_and(|life| life.replaces())) {
             let version = version.checked_add(1).ok_or("this seat was moved too often")?;
+            self.moving.stays(seat);
             return self.learn_seats(vec![self.moved_here(seat, version, true, String::new())]);
         }
         if version > 0 && !settled {
-            return Err(format!("it is on its way to node {} already; move it on when it has come, or back to where it comes from", from.name));
+            return Err(format!("it is on its way to node {from} already; move it on when it has come, or back to where it comes from"));
         }
-        let peer = self.peer(from.id).filter(|peer| peer.is_connected()).ok_or_else(|| {
-            format!("node {} does not answer this one, and nobody else has the server's files: a server that stands alone moves with them", from.name)
+        let node = self.topology.nodes_in(self.topology.here).find(|node| node.name == from);
+        let peer = node.and_then(|node| self.peer(node.id)).filter(|peer| peer.is_connected()).ok_or_else(|| {
+            format!("node {from} does not answer this one, and nobody else has the server's files: a server that stands alone moves with them")
         })?;
         if self.space.as_ref().is_some_and(|space| space.is_short()) {
             return Err("this node's disk is full".into());
         }
         let mut coming = lock(&self.moving.coming);
-        if coming.get(&seat).is_some_and(|coming| lock(&coming.failed).is_none() && coming.from == from.name) {
+        if coming.get(&seat).is_some_and(|coming| lock(&coming.failed).is_none() && coming.from == from) {
             return Ok(());
         }
-        let one = Arc::new(Coming { from: from.name.clone(), ..Coming::default() });
+        let one = Arc::new(Coming { from: from.to_owned(), version, ..Coming::default() });
         if let Some(before) = coming.insert(seat, one.clone()) {
-            before.cancelled.store(true, Ordering::Relaxed);
+            before.decide(false);
         }
         let (shared, peer) = (self.clone(), peer.clone());
         tokio::task::spawn_blocking(move || shared.come_with_files(seat, version, &peer, &places, &one));
         Ok(())
     }
 
+    /// At a start: servers that were to move from here to nodes that are not in the configuration, and whose files are here, stay. Nobody else opens what it has got of them, since nobody was given it.
+    pub(crate) fn keep_what_nobody_takes(&self) {
+        for (seat, node) in self.seats.nowhere(&self.topology) {
+            let keyspace = &self.keyspaces[usize::from(seat.0.0)].name;
+            let _deciding = self.moving.deciding();
+            let (version, settled) = self.seats.of(seat);
+            let was_here = !settled && self.topology.moves_by_copy(seat.0) && self.seats.comes_from(seat) == self.topology.this().name;
+            // What an older copy of a directory says of moves is over; and what stands in the place of a lost one may be less than what was given away before.
+            let is_own = self.lives.lost().is_none() && self.lives.own().is_some_and(|life| !life.replaces());
+            let is_kept = was_here && is_own && self.places(seat).is_some_and(|places| places.store.exists());
+            let Some(version) = version.checked_add(1).filter(|_| is_kept) else {
+                tracing::warn!(%keyspace, server = %seat.1, node, "this server is at a node that is not in the configuration");
+                continue;
+            };
+            tracing::warn!(%keyspace, server = %seat.1, node, "this server was to move to a node that is not in the configuration any more, and stays");
+            self.moving.stays(seat);
+            if let Err(why) = self.learn_seats(vec![self.moved_here(seat, version, true, String::new())]) {
+                tracing::error!(why, "seats could not be kept");
+            }
+        }
+    }
+
     /// A server that is being copied here is not to come; says whether there was one. One of which the old node has heard comes all the same, and is moved back.
     pub(crate) fn cancel_seat(&self, seat: Seat) -> bool {
-        let coming = lock(&self.moving.coming).remove(&seat);
-        coming.inspect(|coming| coming.cancelled.store(true, Ordering::Relaxed)).is_some()
+        let mut all = lock(&self.moving.coming);
+        // One that has failed is only told of.
+        let may_go = |coming: &Arc<Coming>| lock(&coming.failed).is_some() || coming.decide(false);
+        all.get(&seat).is_some_and(may_go) && all.remove(&seat).is_some()
     }
 
     /// How far `seat` has come, if it is being copied here.
     pub(crate) fn coming(&self, seat: Seat) -> Option<ComingInfo> {
         let coming = lock(&self.moving.coming).get(&seat).cloned()?;
+        // It has come, or is another node's since.
+        if self.seats.of(seat).0 != coming.version {
+            return None;
+        }
         let failed = lock(&coming.failed).clone();
         Some(ComingInfo {
             from: coming.from.clone(),
@@ -99,7 +135,7 @@ impl Shared {
         tracing::info!(%keyspace, server = %seat.1, from = coming.from, "copies this server's files, to take it over");
         let began = Instant::now();
         let wanted = || {
-            if coming.cancelled.load(Ordering::Relaxed) || self.moving.stops.load(Ordering::Relaxed) {
+            if coming.is_cancelled() || self.moving.stops.load(Ordering::Relaxed) {
                 return Err(Ends::Unwanted);
             }
             if self.seats.of(seat).0 != version {
@@ -109,11 +145,16 @@ impl Shared {
         };
         // One that was cancelled may be about to end.
         let copies = self.wait_to_copy(seat, &wanted);
-        let copied = copies.as_ref().map_err(Ends::clone).and_then(|_| self.copy_served(seat, peer, places, coming, &wanted)).and_then(|bytes| {
+        let follow = copies.as_ref().map_err(Ends::clone).and_then(|_| self.all_follow(seat, &wanted));
+        let copied = follow.and_then(|()| self.copy_served(seat, peer, places, coming, &wanted)).and_then(|bytes| {
             let _deciding = self.moving.deciding();
             // If the node stops now, nobody would serve it.
             wanted()?;
             let version = version.checked_add(1).ok_or_else(|| Ends::Because("this seat was moved too often".into()))?;
+            // Who cancels it while it is put on disk is told that it comes.
+            if !coming.decide(true) {
+                return Err(Ends::Unwanted);
+            }
             tracing::info!(%keyspace, server = %seat.1, bytes, took_ms = began.elapsed().as_millis() as u64, "has most of this server's files, and takes it over");
             self.learn_seats(vec![self.moved_here(seat, version, false, coming.from.clone())]).map_err(Ends::Because)
         });
@@ -143,6 +184,32 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Whether all nodes that are connected can follow a move of `seat`. One that has its keyspace in memory cannot: it would go on sending to where the server was. Errors: it cannot.
+    fn all_follow(&self, (keyspace, server): Seat, wanted: &dyn Fn() -> Result<(), Ends>) -> Result<(), Ends> {
+        let mut asked = Vec::new();
+        for node in &self.topology.nodes {
+            let Some(peer) = self.peer(node.id).filter(|peer| peer.is_connected()) else { continue };
+            // Of a server of its own data center, and no move that there was: it says only whether such servers move.
+            let question = Question::List { seat: (keyspace, ServerId { dc: node.dc, ..server }), version: u32::MAX };
+            let Some((id, answer)) = peer.ask_files(self.clocks.monotonic_us(), &question.to_bytes()) else { continue };
+            asked.push((node, peer, id, answer));
+        }
+        let began = Instant::now();
+        for (node, peer, id, answer) in asked {
+            match wait(peer, id, &answer, FOLLOWS_WITHIN.saturating_sub(began.elapsed()), wanted) {
+                Ok(Answer::Refused(why)) if why == NO_SUCH_SERVER => {
+                    let (name, keyspace) = (&node.name, &self.keyspaces[usize::from(keyspace.0)].name);
+                    return Err(Ends::Because(format!(
+                        "node {name} has keyspace {keyspace} in memory, and would not follow the move: keep it on disk there too (data_dir, durability)"
+                    )));
+                }
+                Err(Ends::Unwanted) => return Err(Ends::Unwanted),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Waits until nobody else works in the copy of `seat`.

@@ -1,7 +1,7 @@
 //! The node that a server leaves: lists its files, reads them, and gives them away.
 
 use super::files::{self, Listed};
-use super::question::{Answer, Question};
+use super::question::{Answer, NO_SUCH_SERVER, Question};
 use super::{Places, Shared, lock, remove};
 use crate::peer::Peer;
 use crate::seats::Seat;
@@ -38,7 +38,7 @@ impl Shared {
     fn answer_files(&self, asker: NodeId, question: &Question) -> Answer {
         let (Question::List { seat, .. } | Question::Block { seat, .. } | Question::Give { seat, .. }) = question;
         if !self.topology.has_seat(seat.0, seat.1) || !self.topology.moves_by_copy(seat.0) || seat.1.dc != self.topology.here {
-            return Answer::Refused("there is no such server that moves with its files".into());
+            return Answer::Refused(NO_SUCH_SERVER.into());
         }
         if self.topology.nodes.get(asker.index()).is_none_or(|node| node.dc != self.topology.here) {
             return Answer::Refused("servers move within their data center only".into());

@@ -40,8 +40,22 @@ pub(crate) struct Coming {
     /// Bytes of its files, and of what has come of them, as of the last list.
     bytes: AtomicU64,
     copied: AtomicU64,
-    cancelled: AtomicBool,
+    /// How often it had moved before.
+    version: u32,
+    /// Whether it comes: it is being taken over, or it was cancelled. Whichever is first.
+    decided: Mutex<Option<bool>>,
     failed: Mutex<Option<String>>,
+}
+
+impl Coming {
+    /// It comes, or does not; says whether that is so, or the other was said before.
+    fn decide(&self, comes: bool) -> bool {
+        *lock(&self.decided).get_or_insert(comes) == comes
+    }
+
+    fn is_cancelled(&self) -> bool {
+        *lock(&self.decided) == Some(false)
+    }
 }
 
 /// How far a server has come that is being copied here.
@@ -66,6 +80,8 @@ pub(crate) struct Moving {
     copied: Mutex<BTreeSet<Seat>>,
     /// Were here, are closed, and are to be another node's.
     closed: Mutex<BTreeSet<Seat>>,
+    /// Were to be another node's, and stay: that their stores are here is noted when they are open.
+    stay: Mutex<BTreeSet<Seat>>,
     digests: Mutex<BTreeMap<Seat, Arc<Mutex<Digests>>>>,
     /// Held while it is decided whose a server's files are.
     deciding: Mutex<()>,
@@ -82,6 +98,16 @@ impl Moving {
     /// It is going to be opened here.
     pub(crate) fn opens(&self, seat: Seat) {
         lock(&self.closed).remove(&seat);
+    }
+
+    /// A server that was to be another node's stays.
+    fn stays(&self, seat: Seat) {
+        lock(&self.stay).insert(seat);
+    }
+
+    /// Whether it was to be another node's, and has stayed; asked once.
+    pub(crate) fn has_stayed(&self, seat: Seat) -> bool {
+        lock(&self.stay).remove(&seat)
     }
 
     /// While this is held, no files change hands.
@@ -228,6 +254,16 @@ mod tests {
 
     fn seat(partition: u16) -> Seat {
         (KeyspaceId(0), ServerId::new(DcId(0), PartitionId(partition)))
+    }
+
+    #[test]
+    fn what_is_taken_over_is_not_cancelled_any_more_and_the_other_way_round() {
+        for first in [true, false] {
+            let coming = Coming::default();
+            assert!(!coming.is_cancelled());
+            assert_eq!([first, first, !first].map(|comes| coming.decide(comes)), [true, true, false]);
+            assert_eq!(coming.is_cancelled(), !first);
+        }
     }
 
     #[test]

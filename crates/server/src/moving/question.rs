@@ -4,6 +4,9 @@ use super::files::Listed;
 use crate::seats::{Seat, put_seat, read_seat};
 use rheostat_core::wire::{Reader, Wire, WireError};
 
+/// Why a node refuses what it is asked of a server that does not move with its files, as far as its configuration says. Other nodes know it by these words.
+pub(super) const NO_SUCH_SERVER: &str = "there is no such server that moves with its files";
+
 /// Of the node that has a server's files; [`Answer`] is what it says.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Question {

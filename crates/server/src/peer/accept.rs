@@ -146,7 +146,14 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
     };
     let said = within("the greeting", read_message(stream.as_mut())).await?;
     let hello: Hello = greeting::read(&said).map_err(|error| io::Error::other(format!("refused: {error}")))?;
-    let challenge = Challenge { formats: FORMATS, once: once()?, shown_us: shared.clocks.shown_us(), life: shared.lives.own() }.to_bytes();
+    let challenge = Challenge {
+        formats: FORMATS,
+        once: once()?,
+        shown_us: shared.clocks.shown_us(),
+        life: shared.lives.own(),
+        earlier: shared.lives.earlier().to_vec(),
+    }
+    .to_bytes();
     within("answering the greeting", write_message(stream.as_mut(), &challenge)).await?;
     let proof = within("the proof", read_message(stream.as_mut())).await?;
     let greeting = Greeting::new(shared.config.security.cluster_secret(), &said, &challenge);
@@ -160,7 +167,7 @@ async fn greet(shared: &Arc<Shared>, stream: TcpStream, tls: Option<Arc<ServerCo
     let met = match &checked {
         Ok(peer) => match shared.whose_place(peer.dc, hello.life) {
             Place::Gone(why) => Err(why),
-            _ => meet(shared, hello.from.clone(), hello.life).await.map_err(|why| format!("{why}. {ADVICE}")),
+            _ => meet(shared, hello.from.clone(), hello.life, hello.earlier.clone()).await.map_err(|why| format!("{why}. {ADVICE}")),
         },
         Err(_) => Ok(()),
     };

@@ -6,12 +6,13 @@ use super::delay::Delays;
 use super::frame::{LENGTH_BYTES, MAX_GREETING};
 use super::greeting::{self, Challenge, FORMATS, Greeting, Hello, LinkKey, Welcome, once};
 use super::queue::TURN_BYTES;
-use crate::life::Life;
+use crate::life::{Life, Start};
 use crate::lost::Place;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use crate::socket;
 use rheostat_core::wire::Wire;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,7 +80,14 @@ pub(crate) async fn run(peer: Arc<Peer>, shared: Arc<Shared>, tls: Option<Arc<Cl
                 shared.tell_seats(&peer);
                 shared.tell_leads(&peer);
                 shared.announce_connected(&peer);
-                let ended = pump(&peer, &shared, stream.as_mut(), &mut paused).await;
+                let predicates = async {
+                    shared.tell_predicates(&peer).await;
+                    pending::<io::Result<&'static str>>().await
+                };
+                let ended = tokio::select! {
+                    ended = pump(&peer, &shared, stream.as_mut(), &mut paused) => ended,
+                    never = predicates => never,
+                };
                 let why = ended.map_or_else(|error| error.to_string(), str::to_owned);
                 tracing::info!(node = %name, why, "disconnected");
                 peer.set_disconnected(why);
@@ -185,6 +193,7 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
         to: node.name.clone(),
         life: shared.lives.own(),
         once: once()?,
+        earlier: shared.lives.earlier().to_vec(),
     }
     .to_bytes();
     let asked_us = shared.clocks.monotonic_us();
@@ -205,7 +214,7 @@ async fn connect(peer: &Peer, shared: &Arc<Shared>, tls: Option<Arc<ClientConfig
             if let Place::Gone(why) | Place::NotYet(why) = shared.whose_place(peer.dc, challenge.life) {
                 return Err(other(why));
             }
-            meet(shared, node.name.clone(), challenge.life).await.map_err(other)?;
+            meet(shared, node.name.clone(), challenge.life, challenge.earlier).await.map_err(other)?;
             // Before anything is said that its clock could be wrong about.
             shared.hear_time(peer, asked_us, heard_us, challenge.shown_us);
             shared.take_token_keys(&link_key, &sealed);
@@ -349,9 +358,9 @@ impl Peer {
     }
 }
 
-/// Whether node `name`, which shows `life`, is what it was. The disk may be slow, and this is a shard's thread.
-pub(super) async fn meet(shared: &Arc<Shared>, name: String, life: Option<Life>) -> Result<(), String> {
+/// Whether node `name`, which shows `life` and `earlier` starts, is what it was. The disk may be slow, and this is a shard's thread.
+pub(super) async fn meet(shared: &Arc<Shared>, name: String, life: Option<Life>, earlier: Vec<Start>) -> Result<(), String> {
     let shared = shared.clone();
     // It is given up only when this node stops, which says nothing of the other.
-    tokio::task::spawn_blocking(move || shared.lives.meet(&name, life)).await.unwrap_or(Ok(()))
+    tokio::task::spawn_blocking(move || shared.lives.meet(&name, life, &earlier)).await.unwrap_or(Ok(()))
 }

@@ -7,7 +7,7 @@
 //! Hello and challenge say which formats their nodes can speak, and the connection is in the newest that both can. So these two messages keep their first fields in all formats, and what a later release adds
 //! stands behind them: it is passed over here, and is part of what the MACs are over.
 
-use crate::life::Life;
+use crate::life::{Life, Start};
 use crate::token_keys::random;
 use rheostat_core::wire::{Reader, Wire, WireError};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -94,6 +94,11 @@ fn take<const N: usize>(input: &mut Reader<'_>) -> Result<[u8; N], WireError> {
     Ok(bytes)
 }
 
+/// The earlier starts that stand behind hello and challenge. The release before says nothing of them.
+fn earlier(input: &mut Reader<'_>) -> Result<Vec<Start>, WireError> {
+    if input.rest().is_empty() { Ok(Vec::new()) } else { Wire::decode(input) }
+}
+
 /// The message that `bytes` begin with. What a later release says behind it is passed over.
 pub(super) fn read<T: Wire>(bytes: &[u8]) -> Result<T, WireError> {
     T::decode(&mut Reader::new(bytes))
@@ -114,6 +119,8 @@ pub(super) struct Hello {
     /// Of the data directory of who connects.
     pub(super) life: Option<Life>,
     pub(super) once: Once,
+    /// Those from it before; see [`earlier`].
+    pub(super) earlier: Vec<Start>,
 }
 
 impl Wire for Hello {
@@ -125,6 +132,7 @@ impl Wire for Hello {
         self.to.encode(out);
         self.life.encode(out);
         out.extend_from_slice(&self.once);
+        self.earlier.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -136,6 +144,7 @@ impl Wire for Hello {
             to: Wire::decode(input)?,
             life: Wire::decode(input)?,
             once: take(input)?,
+            earlier: earlier(input)?,
         })
     }
 }
@@ -149,6 +158,8 @@ pub(super) struct Challenge {
     pub(super) shown_us: u64,
     /// Of its data directory.
     pub(super) life: Option<Life>,
+    /// Those from it before; see [`earlier`].
+    pub(super) earlier: Vec<Start>,
 }
 
 impl Wire for Challenge {
@@ -157,11 +168,13 @@ impl Wire for Challenge {
         out.extend_from_slice(&self.once);
         out.extend_from_slice(&self.shown_us.to_le_bytes());
         self.life.encode(out);
+        self.earlier.encode(out);
     }
 
     fn decode(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let formats = Wire::decode(input)?;
-        Ok(Challenge { formats, once: take(input)?, shown_us: u64::from_le_bytes(take(input)?), life: Wire::decode(input)? })
+        let (once, shown_us) = (take(input)?, u64::from_le_bytes(take(input)?));
+        Ok(Challenge { formats, once, shown_us, life: Wire::decode(input)?, earlier: earlier(input)? })
     }
 }
 
@@ -319,14 +332,26 @@ mod tests {
     use proptest::prelude::*;
 
     fn hello() -> Hello {
-        Hello { formats: FORMATS, cluster: 7, agreement: "a".into(), from: "b".into(), to: "c".into(), life: None, once: [1; 16] }
+        Hello {
+            formats: FORMATS,
+            cluster: 7,
+            agreement: "a".into(),
+            from: "b".into(),
+            to: "c".into(),
+            life: None,
+            once: [1; 16],
+            earlier: vec![(1, u64::MAX), (2, 7)],
+        }
+    }
+
+    fn challenge() -> Challenge {
+        Challenge { formats: FORMATS, once: [2; 16], shown_us: 77, life: None, earlier: vec![(3, 9)] }
     }
 
     #[test]
     fn greetings_come_back_as_they_were() {
         assert_eq!(Hello::from_bytes(&hello().to_bytes()), Ok(hello()));
-        let challenge = Challenge { formats: FORMATS, once: [2; 16], shown_us: 77, life: None };
-        assert_eq!(Challenge::from_bytes(&challenge.to_bytes()), Ok(challenge));
+        assert_eq!(Challenge::from_bytes(&challenge().to_bytes()), Ok(challenge()));
         for welcome in [
             Welcome::Refused("no".into()),
             Welcome::Lost { proof: Proof([5; 32]), why: "why".into() },
@@ -339,7 +364,7 @@ mod tests {
 
     #[test]
     fn only_who_knows_the_password_can_show_it_and_only_in_this_greeting() {
-        let challenge = Challenge { formats: FORMATS, once: [2; 16], shown_us: 77, life: None };
+        let challenge = challenge();
         let greeting = |password, hello: &Hello, challenge: &Challenge| Greeting::new(password, &hello.to_bytes(), &challenge.to_bytes());
         let (ours, theirs) = (greeting("right", &hello(), &challenge), greeting("right", &hello(), &challenge));
         assert!(ours.is_of_connecting(&theirs.connects()) && ours.is_of_accepting(&theirs.accepts()));
@@ -350,8 +375,9 @@ mod tests {
             greeting("right", &Hello { once: [9; 16], ..hello() }, &challenge),
             greeting("right", &Hello { from: "d".into(), ..hello() }, &challenge),
             greeting("right", &Hello { formats: Formats { oldest: 20, newest: 21 }, ..hello() }, &challenge),
-            greeting("right", &hello(), &Challenge { once: [9; 16], ..challenge }),
-            greeting("right", &hello(), &Challenge { shown_us: 78, ..challenge }),
+            greeting("right", &Hello { earlier: Vec::new(), ..hello() }, &challenge),
+            greeting("right", &hello(), &Challenge { once: [9; 16], ..challenge.clone() }),
+            greeting("right", &hello(), &Challenge { shown_us: 78, ..challenge.clone() }),
             Greeting::new("right", &[&hello().to_bytes(), [0].as_slice()].concat(), &challenge.to_bytes()),
         ];
         let sealed = ours.link_key().seal(b"keys");
@@ -383,11 +409,21 @@ mod tests {
     fn what_a_later_release_says_behind_its_greeting_is_passed_over() {
         let later = Hello { formats: Formats { oldest: 21, newest: 40 }, ..hello() };
         assert_eq!(read::<Hello>(&[later.to_bytes().as_slice(), b"more"].concat()), Ok(later));
-        let challenge = Challenge { formats: FORMATS, once: [2; 16], shown_us: 77, life: None };
-        assert_eq!(read::<Challenge>(&[challenge.to_bytes().as_slice(), b"more"].concat()), Ok(challenge));
+        assert_eq!(read::<Challenge>(&[challenge().to_bytes().as_slice(), b"more"].concat()), Ok(challenge()));
         for wrong in [b"RHEX\x15\x15".as_slice(), b"RHEO\x16\x15", b"RHEO\x15", b""] {
             assert!(read::<Formats>(wrong).is_err(), "{}", wrong.escape_ascii());
         }
+    }
+
+    #[test]
+    fn the_release_before_greets_without_its_earlier_starts() {
+        let (hello, challenge) = (Hello { earlier: Vec::new(), ..hello() }, Challenge { earlier: Vec::new(), ..challenge() });
+        let without = |mut bytes: Vec<u8>| {
+            assert_eq!(bytes.pop(), Some(0), "how many there are");
+            bytes
+        };
+        assert_eq!(read::<Hello>(&without(hello.to_bytes())), Ok(hello));
+        assert_eq!(read::<Challenge>(&without(challenge.to_bytes())), Ok(challenge));
     }
 
     proptest! {

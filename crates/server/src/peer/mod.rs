@@ -18,7 +18,7 @@ pub(crate) use greeting::TELLS_REMOVED;
 pub use greeting::{FORMATS as PEER_FORMATS, Formats};
 
 use crate::access::NOT_KNOWN;
-use crate::config::NodeConfig;
+use crate::config::{FAILOVER_MS, NodeConfig};
 use crate::keyspace::KeyspaceInfo;
 use crate::shared::lock;
 use crate::status::PeerStatus;
@@ -43,7 +43,7 @@ use tokio::sync::{Notify, oneshot};
 /// How much longer than the other node this one waits for an answer, so that the other's reason arrives, in microseconds.
 const GRACE_US: u64 = 500_000;
 
-/// How long the answer of a server that leads no more is waited for, in microseconds: what it has said may be on its way.
+/// How long the answer of a server that leads no more is waited for while its node keeps silent, in microseconds: what it has said may be on its way.
 const LED_GRACE_US: u64 = 50_000;
 
 /// Bytes of values after which the rest of what one request is answered leaves in another frame.
@@ -136,6 +136,8 @@ struct Forwarded {
     writes: bool,
     session: Session,
     deadline_us: u64,
+    /// Where the node leads none of the partitions any more: until when it is waited for if it keeps silent, and how many frames had come from it.
+    silence: Option<(u64, u64)>,
     /// What has come, in order.
     outcomes: Vec<Option<Outcome>>,
 }
@@ -251,6 +253,10 @@ fn agreement(config: &NodeConfig, topology: &Topology) -> String {
         let _ = write!(text, " {}={}", keyspace.name, keyspace.protocol);
         if keyspace.replicas > 1 {
             let _ = write!(text, "*{}", keyspace.replicas);
+        }
+        // A leader counts on the others to elect nobody for as long as it is told, and they wait for as long as they are told.
+        if keyspace.replicas > 1 && !crate::keyspace::can(keyspace).agrees() && keyspace.failover_ms != FAILOVER_MS {
+            let _ = write!(text, ", failover {} ms", keyspace.failover_ms);
         }
         if !keyspace.options.is_empty() {
             let _ = write!(text, "({})", keyspace.options.to_string().trim().replace('\n', ", "));
@@ -446,7 +452,7 @@ impl Peer {
             }
             let (deadline_us, outcomes) = (now_us + self.patience_us(operations), operations.iter().map(|_| None).collect());
             let writes = operations.iter().any(|(_, operation)| operation.writes());
-            waiting.insert(request, Forwarded { keyspace, partitions, asker, writes, session, deadline_us, outcomes });
+            waiting.insert(request, Forwarded { keyspace, partitions, asker, writes, session, deadline_us, silence: None, outcomes });
         }
         self.push(now_us, UNORDERED, || frame::request(request, keyspace, &bytes, operations)).map_err(|refused| {
             lock(&self.waiting).remove(request);
@@ -535,11 +541,26 @@ impl Peer {
         }
     }
 
-    /// A server there led `partition` of `keyspace`, and another one does now: what it was asked for is not waited for much longer.
-    pub(crate) fn leads_no_more(&self, now_us: u64, keyspace: KeyspaceId, partition: PartitionId) {
+    /// A server there led `partition` of `keyspace`, and another one does now. What it was asked for is not waited for much longer, unless it still `leads` another partition of the same request, or speaks: only it can say what came of a
+    /// write, and its disk may be slow. Reads for which there is a server `here` are asked of that one.
+    pub(crate) fn leads_no_more(
+        &self,
+        now_us: u64,
+        (keyspace, partition): (KeyspaceId, PartitionId),
+        here: bool,
+        leads: impl Fn(PartitionId) -> bool,
+    ) {
+        let heard = self.frames_received.load(Ordering::Relaxed);
+        let until_us = now_us + LED_GRACE_US;
         for forwarded in lock(&self.waiting).requests.values_mut() {
-            if forwarded.keyspace == keyspace && forwarded.partitions.contains(&partition) {
-                forwarded.deadline_us = forwarded.deadline_us.min(now_us + LED_GRACE_US);
+            let concerned = forwarded.keyspace == keyspace && forwarded.partitions.contains(&partition);
+            if !concerned || forwarded.partitions.iter().any(|of| leads(*of)) {
+                continue;
+            }
+            if here && !forwarded.writes {
+                forwarded.deadline_us = forwarded.deadline_us.min(until_us);
+            } else if forwarded.silence.is_none_or(|(_, before)| before != heard) {
+                forwarded.silence = Some((until_us, heard));
             }
         }
     }
@@ -628,9 +649,11 @@ impl Peer {
 
     /// Answers the operations that have waited too long, and forgets those that nobody waits for.
     fn expire(&self, now_us: u64) {
+        let heard = self.frames_received.load(Ordering::Relaxed);
         let due: Vec<Forwarded> = {
             let mut waiting = lock(&self.waiting);
-            let over = |forwarded: &Forwarded| forwarded.deadline_us <= now_us || forwarded.is_abandoned();
+            let silent = |(until_us, before): (u64, u64)| until_us <= now_us && before == heard;
+            let over = |forwarded: &Forwarded| forwarded.deadline_us <= now_us || forwarded.silence.is_some_and(silent) || forwarded.is_abandoned();
             let due: Vec<u64> = waiting.requests.iter().filter(|(_, forwarded)| over(forwarded)).map(|(request, _)| *request).collect();
             due.into_iter().filter_map(|request| waiting.remove(request)).collect()
         };

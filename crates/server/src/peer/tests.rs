@@ -45,6 +45,22 @@ fn number(peer: &Peer) -> u64 {
     *waiting.requests.keys().next().unwrap()
 }
 
+/// A leader answers for as long as its own `failover_ms` lets it, and the others elect another one when theirs has passed.
+#[test]
+fn nodes_that_replace_a_leader_after_different_times_do_not_speak_to_each_other() {
+    let mut config = NodeConfig::new("test", "a0", "a");
+    let topology = Topology::new(&config);
+    let mut told = |protocol: &str, ms: u64| {
+        let keyspace = format!("name = \"k\"\nprotocol = \"{protocol}\"\nreplicas = 3\nfailover_ms = {ms}");
+        config.keyspaces = vec![toml::from_str(&keyspace).unwrap()];
+        agreement(&config, &topology)
+    };
+    let (one, other) = (told("causal", FAILOVER_MS), told("causal", 5_000));
+    assert_ne!(one, other);
+    assert!(!one.contains("failover"), "as nodes say it that know nothing of this: {one}");
+    assert_eq!(told("session", 5_000), told("session", FAILOVER_MS), "it has options of its own");
+}
+
 /// Numbers begin anew with each start, and the other node may answer what was asked before it.
 #[test]
 fn an_answer_to_what_was_asked_before_a_restart_is_nobodys() {
@@ -85,8 +101,8 @@ fn who_leads_no_more_is_waited_for_a_moment_and_others_as_before() {
     let (peer, info) = peer();
     let mut led = forward(&peer, &info, &gets(&[1])).unwrap();
     let mut other = forward(&peer, &info, &gets(&[0])).unwrap();
-    peer.leads_no_more(1_000, KeyspaceId(1), PartitionId(0));
-    peer.leads_no_more(1_000, KeyspaceId(0), PartitionId(1));
+    peer.leads_no_more(1_000, (KeyspaceId(1), PartitionId(0)), false, |_| false);
+    peer.leads_no_more(1_000, (KeyspaceId(0), PartitionId(1)), false, |_| false);
     peer.expire(1_000 + LED_GRACE_US - 1);
     assert!(led.try_recv().is_err());
     peer.expire(1_000 + LED_GRACE_US);
@@ -94,6 +110,48 @@ fn who_leads_no_more_is_waited_for_a_moment_and_others_as_before() {
     peer.set_disconnected("gone".into());
     assert!(matches!(other.try_recv(), Ok(Err(Failure::Unreachable(PartitionId(0))))));
     assert!(matches!(forward(&peer, &info, &gets(&[0])), Err(Failure::Unreachable(PartitionId(0)))) && !peer.is_awaited());
+}
+
+fn deletes(of: &[u16]) -> VecDeque<(PartitionId, Operation)> {
+    let delete = || Operation::Change { key: b"k".as_slice().into(), change: Change::Delete, dial: Dial::default() };
+    of.iter().map(|of| (PartitionId(*of), delete())).collect()
+}
+
+/// Else every write of the request is told that nobody knows whether it is made, those to the other partition too.
+#[test]
+fn a_request_is_waited_for_as_long_as_its_node_leads_one_of_its_partitions() {
+    let (peer, info) = peer();
+    let mut both = forward(&peer, &info, &deletes(&[1, 0])).unwrap();
+    peer.leads_no_more(1_000, (KeyspaceId(0), PartitionId(1)), true, |of| of == PartitionId(0));
+    peer.expire(1_000 + LED_GRACE_US);
+    assert!(both.try_recv().is_err());
+    peer.leads_no_more(1_000, (KeyspaceId(0), PartitionId(0)), true, |_| false);
+    peer.expire(1_000 + LED_GRACE_US);
+    assert!(matches!(both.try_recv(), Ok(Err(Failure::Timeout(_)))));
+}
+
+/// It has handed its lead over, and its disk may be slow: only it can say whether the write is made.
+#[test]
+fn who_leads_no_more_and_speaks_is_waited_for() {
+    let (peer, info) = peer();
+    let mut write = forward(&peer, &info, &deletes(&[1])).unwrap();
+    let mut read = forward(&peer, &info, &gets(&[1])).unwrap();
+    let others_lead = |now_us, here| peer.leads_no_more(now_us, (KeyspaceId(0), PartitionId(1)), here, |_| false);
+    others_lead(0, false);
+    peer.frames_received.fetch_add(1, Ordering::Relaxed);
+    peer.expire(LED_GRACE_US);
+    assert!(write.try_recv().is_err() && read.try_recv().is_err());
+    // A server here answers a read as well.
+    others_lead(LED_GRACE_US, true);
+    peer.frames_received.fetch_add(1, Ordering::Relaxed);
+    peer.expire(2 * LED_GRACE_US);
+    assert!(write.try_recv().is_err() && matches!(read.try_recv(), Ok(Err(Failure::Timeout(_)))));
+    // From now on it keeps silent.
+    others_lead(2 * LED_GRACE_US, true);
+    peer.expire(3 * LED_GRACE_US - 1);
+    assert!(write.try_recv().is_err());
+    peer.expire(3 * LED_GRACE_US);
+    assert!(matches!(write.try_recv(), Ok(Err(Failure::Timeout(_)))) && !peer.is_awaited());
 }
 
 /// Its node may answer nothing, though the connection stands.

@@ -135,13 +135,14 @@ fn readers(name: &str, threads: &mut Vec<JoinHandle<()>>) -> io::Result<mpsc::Se
 #[cfg(test)]
 mod tests {
     use super::super::Shard;
-    use super::super::mailbox::mailbox;
+    use super::super::mailbox::{Answer, Sequence, mailbox};
     use super::*;
     use crate::config::{Listen, NodeConfig};
     use crate::node::{Node, StartError};
     use crate::probe;
+    use crate::topology::NodeId;
     use rheostat_core::dial::Dial;
-    use rheostat_core::ids::{KeyspaceId, PartitionId};
+    use rheostat_core::ids::{KeyspaceId, Now, PartitionId};
     use rheostat_core::operation::Operation;
     use rheostat_core::store::{Position, ReadDone};
     use rheostat_core::version::Item;
@@ -173,6 +174,11 @@ mod tests {
         answer.await.unwrap()
     }
 
+    fn put() -> Operation {
+        let item = Item { key: b"x".as_slice().into(), value: Some(b"y".as_slice().into()), expires_ms: 0 };
+        Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() }
+    }
+
     /// A node whose disk answers nothing from now on, until what is returned last is dropped; and a write that waits for it.
     async fn standing_still(data: &Path) -> (Node, NodeConfig, tokio::task::JoinHandle<()>, mpsc::Sender<()>) {
         let mut config = NodeConfig::new("disk", "a1", "a");
@@ -190,11 +196,9 @@ mod tests {
         }));
         on_shard(&node, move |shard| shard.disk.flush(&shard.shared.shards[0], ReplicaIndex(0), job)).await;
         let router = node.router().clone();
-        let item = Item { key: b"x".as_slice().into(), value: Some(b"y".as_slice().into()), expires_ms: 0 };
-        let put = Operation::Put { items: [item].into_iter().collect(), dial: Dial::default() };
         let writing = tokio::spawn(async move {
             let session = router.keyspace(KeyspaceId(0)).unwrap().new_session();
-            drop(router.execute(KeyspaceId(0), PartitionId(0), session, put).await);
+            drop(router.execute(KeyspaceId(0), PartitionId(0), session, put()).await);
         });
         eventually("the write is made", async || on_shard(&node, |shard| shard.held.len()).await == 1).await;
         (node, config, writing, answers)
@@ -233,6 +237,25 @@ mod tests {
         writing.abort();
         eventually("it is let go", async || on_shard(&node, |shard| shard.held.is_empty()).await).await;
         drop(answers);
+        node.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn what_another_node_has_given_up_is_not_kept_until_the_disk_answers() {
+        let data = tempfile::tempdir().unwrap();
+        let (node, _, writing, answers) = standing_still(data.path()).await;
+        let session = node.router().keyspace(KeyspaceId(0)).unwrap().new_session();
+        let kept = move |shard: &mut Shard| {
+            shard.place(Sequence::one(KeyspaceId(0), PartitionId(0), put(), Answer::Peer { node: NodeId(0), request: 1 }), session);
+            let now = shard.now();
+            [0, 3_600_000_000].map(|later_us| {
+                shard.sweep(Now { monotonic_us: now.monotonic_us + later_us, ..now });
+                shard.held.len()
+            })
+        };
+        assert_eq!(on_shard(&node, kept).await, [2, 1], "the one of this node is waited for");
+        drop(answers);
+        writing.await.unwrap();
         node.shutdown().await;
     }
 

@@ -53,6 +53,11 @@ impl Answer {
     }
 }
 
+/// For how long another node waits for an answer at most, in microseconds: its timeout of operations, which is about `timeout_ms`, the one here.
+pub(super) fn patience_us(timeout_ms: u64) -> u64 {
+    (2_000 * timeout_ms).max(60_000_000)
+}
+
 /// Operations of one session for partition servers of one shard. Each begins when the one before it is done, with the session as that left it.
 #[derive(Debug)]
 pub(crate) struct Sequence {
@@ -68,7 +73,7 @@ pub(crate) struct Sequence {
     /// What some replica has done of it is lost.
     pub(super) distrusted: bool,
     pub(crate) answer: Answer,
-    /// When it was given to the shard, in microseconds of the monotonic clock; 0: it did not have to wait for it.
+    /// When it was given to the shard, or to this node by another one, in microseconds of the monotonic clock; 0: it did not have to wait for it.
     given_us: u64,
     /// On whose behalf, for [`crate::load::Load::note`]; 0: nobody's who would ask.
     ticket: u64,
@@ -132,6 +137,11 @@ impl Sequence {
         if let (Some((_, first)), true) = (self.operations.front_mut(), self.given_us > 0) {
             first.has_waited(now_us.saturating_sub(self.given_us));
         }
+    }
+
+    /// Whether nobody waits for its answer any more. Another node does not say so, and waits for `patience_us` at most.
+    pub(super) fn is_abandoned(&self, now_us: u64, patience_us: u64) -> bool {
+        self.answer.is_abandoned() || matches!(self.answer, Answer::Peer { .. }) && now_us.saturating_sub(self.given_us) >= patience_us
     }
 
     /// Bytes that it keeps in memory, about.

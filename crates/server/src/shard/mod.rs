@@ -27,7 +27,7 @@ use crate::status::{FailureKind, ReplicaStatus, ShardCounters, ShardStatus, leve
 use crate::topology::NodeId;
 use disk::Disk;
 use hashbrown::HashMap;
-use mailbox::{Answer, Answered, Control, Frame, Message, Report, Sequence, add_wait};
+use mailbox::{Answer, Answered, Control, Frame, Message, Report, Sequence, add_wait, patience_us};
 use recovery::{Held, Recovery};
 use rheostat_core::counter::CounterCall;
 use rheostat_core::failure::Failure;
@@ -499,6 +499,7 @@ impl Shard {
         }
         // Those of one shard in a row are one sequence; the next begins with the session that it leaves.
         let (shard, shared) = (shard.clone(), shared.clone());
+        let patience = Duration::from_micros(patience_us(shared.config.limits.operation_timeout_ms));
         tokio::task::spawn_local(async move {
             let mut outcomes = Vec::with_capacity(operations.len());
             while let Some((partition, _)) = operations.front() {
@@ -511,12 +512,13 @@ impl Shard {
                 let (sender, answer) = oneshot::channel();
                 let (fallback, to) = (session.clone(), shard.borrow().index as u16);
                 shard.borrow_mut().place(Sequence::new(keyspace, of_one, Answer::Connection { shard: to, sender }), session);
-                // Without an answer only when a shard ends with operations under way.
-                let lost = |_| {
+                // Without an answer only when a shard ends with operations under way, or a disk stands still.
+                let lost = || {
                     let failed = |writes| Outcome::Failed(unanswered(writes, partition));
                     (writes.into_iter().map(failed).collect(), fallback)
                 };
-                let (of_one, left) = answer.await.unwrap_or_else(lost);
+                let answer = tokio::time::timeout(patience, answer).await.ok().and_then(Result::ok);
+                let (of_one, left) = answer.unwrap_or_else(lost);
                 outcomes.extend(of_one);
                 session = left;
             }
@@ -529,8 +531,10 @@ impl Shard {
     /// Gives a sequence of another node to the shard that serves all of it; without one, passes it on to where that has moved, or refuses it.
     fn place(&mut self, sequence: Sequence, session: Session) {
         let partition = sequence.operations.front().map_or(PartitionId(0), |(partition, _)| *partition);
+        let now = self.now();
+        let sequence = sequence.given(now.monotonic_us);
         match self.shared.serving_shard(sequence.keyspace, partition) {
-            Some((shard, _)) if shard == self.index => self.take_sequence(self.now(), sequence, session),
+            Some((shard, _)) if shard == self.index => self.take_sequence(now, sequence, session),
             Some((shard, _)) => self.hand_over(shard as u16, sequence, session),
             None if self.shared.has_moved(sequence.keyspace, partition) && !self.stopping => self.pass_on(sequence, session),
             None => {
@@ -542,6 +546,8 @@ impl Shard {
                     failed => failed,
                 };
                 self.refuse_sequence(sequence, session, &failure);
+                // This is no turn, and what waits for it can be a task here.
+                self.want_turn();
             }
         }
     }

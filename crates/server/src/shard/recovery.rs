@@ -261,6 +261,9 @@ impl Shard {
         match server {
             Err(error) => {
                 tracing::error!(server = %place, keyspace = self.shared.name_of(keyspace), %error, "the store cannot be opened again yet");
+                if slot.stay == Stay::Comes {
+                    slot.server.stop_serving(format!("it has moved here, and cannot be opened yet: {error}"));
+                }
                 slot.recovery.due_us = Some(now.monotonic_us + slot.recovery.wait_us());
             }
             Ok(server) => {
@@ -452,6 +455,10 @@ impl PartitionServer for Away {
     }
 
     fn write_through(&mut self) {}
+
+    fn stop_serving(&mut self, why: String) {
+        self.status.failed = Some(why);
+    }
 
     fn poll_flush(&mut self, _: Now) -> Option<FlushJob> {
         None

@@ -1,6 +1,6 @@
 //! The shard's own task: the mailbox, ticks, and what leaves once per turn.
 
-use super::mailbox::{Control, Mailbox, Message};
+use super::mailbox::{Control, Mailbox, Message, patience_us};
 use super::seats::Stay;
 use super::{BATCH_SEQUENCES, Frame, ReplicaIndex, Shard, Slot};
 use crate::connection::Connection;
@@ -547,7 +547,7 @@ impl Shard {
     }
 
     /// Looks after what no message brings up.
-    fn sweep(&mut self, now: Now) {
+    pub(super) fn sweep(&mut self, now: Now) {
         let abandoned: Vec<_> = self.expected.iter().filter(|(_, sequence)| sequence.answer.is_abandoned()).map(|(key, _)| *key).collect();
         for (replica, op) in abandoned {
             self.expected.remove(&(replica, op));
@@ -557,7 +557,8 @@ impl Shard {
             slot.touched = true;
         }
         // A disk that stands still may keep them for long.
-        self.held.retain(|(sequence, _)| !sequence.answer.is_abandoned());
+        let patience_us = patience_us(self.shared.config.limits.operation_timeout_ms);
+        self.held.retain(|(sequence, _)| !sequence.is_abandoned(now.monotonic_us, patience_us));
         self.note_reasons(now);
         self.hot.pace(now.monotonic_us);
         // While nobody asks anything, little changes.

@@ -1,6 +1,7 @@
 //! The console, asked as a browser would, and as a stranger would.
 
 use crate::{alone, client, meet, pair_with, secured};
+use rheostat_core::DcId;
 use rheostat_server::config::{NodeConfig, Role, Secret, TlsFiles};
 use rheostat_server::designer::{Call, Designer};
 use rheostat_server::node::Node;
@@ -141,30 +142,49 @@ async fn a_password_is_asked_for_once() {
     node.shutdown().await;
 }
 
-#[tokio::test]
-async fn strangers_keep_nobody_out_who_is_signed_in() {
-    let node = Node::start(secured(alone("console"), "open sesame")).await.unwrap();
-    let cookie = post(&node, "/api/login", "", &json!({ "password": "open sesame" })).await.cookie();
+/// A request of `path` whose body, of which there are `length` bytes, is yet to come: the node waits for it.
+async fn half_sent(node: &Node, path: &str, headers: &str, length: usize) -> TcpStream {
     let host = node.addresses().admin.unwrap();
-    // Their passwords never come.
-    let request = format!("POST /api/login HTTP/1.1\r\nhost: {host}\r\ncontent-length: 10\r\n{}\r\n", own(&node));
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\nexpect: 100-continue\r\n");
+    stream.write_all(format!("{head}{}{headers}\r\n", own(node)).as_bytes()).await.unwrap();
+    let mut told = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut told).await.unwrap();
+    assert!(told.starts_with(b"HTTP/1.1 100"), "{}", String::from_utf8_lossy(&told));
+    stream
+}
+
+#[tokio::test]
+async fn strangers_whose_passwords_do_not_come_keep_nobody_out() {
+    let node = Node::start(secured(alone("console"), "open sesame")).await.unwrap();
     let mut open = Vec::new();
-    loop {
-        for _ in 0..8 {
-            let mut stream = TcpStream::connect(host).await.unwrap();
-            // The port may be full.
-            let _ = stream.write_all(request.as_bytes()).await;
-            open.push(stream);
-        }
-        // Fewer than the port takes.
-        open.drain(..open.len().saturating_sub(40));
-        if get(&node, "/api/session", "").await.status == 429 {
-            break;
-        }
+    // Fewer than the port takes.
+    for _ in 0..40 {
+        open.push(half_sent(&node, "/api/login", "", 10).await);
     }
+    assert_eq!(get(&node, "/api/session", "").await.json()["signed_in"], false);
+    let signed_in = post(&node, "/api/login", "", &json!({ "password": "open sesame" })).await;
+    assert_eq!(signed_in.status, 200, "{}", signed_in.body);
+    let cookie = signed_in.cookie();
     assert_eq!(get(&node, "/api/session", &cookie).await.json()["signed_in"], true);
     assert_eq!(get(&node, "/api/status", &cookie).await.status, 200);
     drop(open);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_came_in_part_before_its_user_was_taken_away_is_not_done() {
+    let mut config = secured(with_faults(alone("console")), "open sesame");
+    config.users = vec![crate::users::user("operator", Role::Operate, &[], &[])];
+    let node = Node::start(config.clone()).await.unwrap();
+    let cookie = post(&node, "/api/login", "", &json!({ "user": "operator", "password": "operator-s" })).await.cookie();
+    let body = json!({ "between": ["a", "b"], "cut": true }).to_string();
+    let mut stream = half_sent(&node, "/api/link", &cookie, body.len()).await;
+    config.users.clear();
+    assert!(node.reload(&config).unwrap().users);
+    let answer = converse(&mut stream, body.as_bytes()).await;
+    // Or the rest came too late.
+    assert!(matches!(answer.status, 401 | 408), "{} {}", answer.head, answer.body);
     node.shutdown().await;
 }
 
@@ -352,6 +372,37 @@ async fn a_data_center_that_keeps_silent_hides_no_other() {
     for node in [a, b] {
         node.shutdown().await;
     }
+    drop(silent);
+}
+
+/// Its hosts are gone, and what is sent to them is answered by nobody.
+#[tokio::test]
+async fn a_data_center_that_was_given_up_is_not_asked() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let [a, b] = pair_with("console", |name, config| {
+        if name == "a" {
+            config.members[1].grpc = Some(address.clone());
+        }
+    })
+    .await;
+    let key = json!({ "keyspace": "default", "keys": [hex(b"k")] });
+    let error = async || post(&a, "/api/key", "", &key).await.json()["keys"][0]["data_centers"][1]["error"].as_str().unwrap().to_owned();
+    let told = error().await;
+    assert!(told.contains("no answer within"), "{told}");
+    b.shutdown().await;
+    let given_up = async {
+        while let Err(why) = a.router().lose_data_center(DcId(1), false, Vec::new()).await {
+            assert!(why.contains("is connected"), "{why}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), given_up).await.expect("it is given up");
+    let told = error().await;
+    assert!(told.contains("is not asked"), "{told}");
+    let status = get(&a, "/api/status", "").await.json();
+    assert_eq!((&status["lost"], status["nodes"].as_array().unwrap().len()), (&json!(["b"]), 1), "{status}");
+    a.shutdown().await;
     drop(silent);
 }
 

@@ -7,6 +7,7 @@ use hyper::Request;
 use hyper::body::Frame;
 use rheostat_client::{Client, Dial, Error, Level, Options, Put, Quorum, TestWrite, v1};
 use rheostat_server::node::Node;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -468,6 +469,28 @@ async fn status_explain_and_digest_say_what_is_there() {
     assert_eq!(newest.hidden, "", "it is visible to a new session");
     here.shutdown().await;
     there.shutdown().await;
+}
+
+/// A partition tells a page of keys in one step, however long they are.
+#[tokio::test]
+async fn the_keys_of_a_slot_come_in_short_pages() {
+    let node = Node::start(alone("grpc")).await.unwrap();
+    let client = client(&node).await;
+    let mut session = client.session("default");
+    for number in 0..300 {
+        session.put(format!("{{slot}}{number}"), "value").await.unwrap();
+    }
+    let slot = Some(u32::from(rheostat_core::slots::slot(b"{slot}")));
+    let (mut found, mut next) = (BTreeSet::new(), Some(0));
+    while let Some(from) = next {
+        let request = v1::ContentsRequest { keyspace: "default".into(), slot, from };
+        let page = client.admin().contents(client.request(request)).await.unwrap().into_inner();
+        assert!(page.keys.len() <= 128, "{}", page.keys.len());
+        found.extend(page.keys.into_iter().map(|key| key.key));
+        next = page.next;
+    }
+    assert_eq!(found.len(), 300);
+    node.shutdown().await;
 }
 
 #[tokio::test]

@@ -161,6 +161,10 @@ async fn faults_are_bounded_told_and_undone() {
     let ended: Vec<Value> = [json!(["nobody", 1])].into_iter().chain(ended).collect();
     let told = post(&a, "/api/fault", "", &json!({ "end": ended })).await.json();
     assert_eq!((&told["faults"], &told["refused"]), (&json!([]), &json!(["there is no node nobody"])), "{told}");
+    // Those of a link between data centers of many nodes are ended by one click.
+    let many: Vec<Value> = (0..200).map(|number| json!(["nobody", number])).collect();
+    let told = post(&a, "/api/fault", "", &json!({ "end": many })).await.json();
+    assert_eq!(told["refused"], json!(["there is no node nobody"]), "{told}");
     until("it is as fast as before", async || {
         let begun = Instant::now();
         there.put("k", "2").await.unwrap();

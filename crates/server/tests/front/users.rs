@@ -11,6 +11,7 @@ use rheostat_client::{Client, Error, Options, v1};
 use rheostat_server::config::{NodeConfig, Role, Secret, UserConfig};
 use rheostat_server::node::{Node, Reloaded};
 use rheostat_server::users::password_sha256;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -425,4 +426,40 @@ fn users_that_cannot_be_are_told() {
         assert!(why.contains(what), "{to}: {why}");
     }
     assert!(error(&text(&format!("{good}\n[[user]]\n{good}"))).contains("line 14: user[1].name"));
+}
+
+/// Else whoever knows no password keeps out those who do. Those of RESP and gRPC count together.
+#[tokio::test]
+async fn strangers_of_one_address_hold_a_share_of_the_connections_over_grpc_too() {
+    let mut config = secured(alone("users"), "open sesame");
+    config.limits.max_connections = 12;
+    // Nobody is closed for keeping silent.
+    config.limits.stall_timeout_ms = 600_000;
+    let node = Node::start(config).await.unwrap();
+    let known = Options { password: Some("open sesame".into()), deadline: Duration::from_millis(500), ..options(&node) };
+    let patience = Duration::from_secs(60);
+    let mut owners = Vec::new();
+    for _ in 0..4 {
+        owners.push(Client::connect_with(Options { deadline: patience, ..known.clone() }).await.unwrap());
+    }
+    let mut strangers = Vec::new();
+    for _ in 0..3 {
+        strangers.push(TcpStream::connect(grpc_address(&node)).await.unwrap());
+    }
+    // They are accepted in turn.
+    let mut one_more = TcpStream::connect(grpc_address(&node)).await.unwrap();
+    assert!(tokio::time::timeout(patience, one_more.read_to_end(&mut Vec::new())).await.is_ok(), "it is closed");
+    let (mut text, mut redis) = (String::new(), TcpStream::connect(node.addresses().resp.unwrap()).await.unwrap());
+    tokio::time::timeout(patience, redis.read_to_string(&mut text)).await.expect("it is closed").unwrap();
+    assert!(text.starts_with("-ERR max number of clients reached: too many connections from this address"), "{text}");
+    for owner in &owners {
+        owner.session("default").put("k", "v").await.unwrap();
+    }
+    drop(strangers);
+    let until = tokio::time::Instant::now() + patience;
+    while Client::connect_with(known.clone()).await.is_err() {
+        assert!(tokio::time::Instant::now() < until, "there is no room for who knows the password");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    node.shutdown().await;
 }

@@ -1,6 +1,6 @@
 //! Backups of nodes that run, and what comes back of them in other clusters.
 
-use crate::client::{PATIENCE, Reply};
+use crate::client::{PATIENCE, Reply, eventually};
 use crate::cluster::{Cluster, Plan, any_port, keyspace};
 use rheostat_client::backup::{Backup, Imported, import};
 use rheostat_client::{Client, Error, Options, v1};
@@ -373,5 +373,23 @@ async fn what_cannot_be_asked_is_refused_in_words() {
     assert!(import(b"\0\xFFk", vec![read(Some(b"v"))], None).await.contains("reserved"));
     let counter = Some(v1::ExportedCounter { value: 5, lower: Some(6), upper: None });
     assert!(import(b"k", vec![read(None)], counter).await.contains("counter k: "));
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn what_is_another_clusters_by_now_is_not_backed_up() {
+    let change = |config: &mut NodeConfig| {
+        config.keyspaces = vec![keyspace("posts", "causal")];
+        config.listen.grpc = any_port();
+    };
+    let mut cluster = Plan { data_centers: vec!["a"], change, ..Plan::three(2) }.start(None).await;
+    let nodes = clients(&cluster, [0]).await;
+    of(&["posts"]).begin(&nodes).await.unwrap().end().await;
+    cluster.stop(0).await;
+    cluster.configs[0].cluster = "other".into();
+    cluster.start(0).await;
+    let begun = async || of(&["posts"]).begin(&nodes).await.map(drop);
+    eventually("it is asked whose it is", async || matches!(begun().await, Err(Error::Refused(why)) if why.contains("one of cluster other now")))
+        .await;
     cluster.stop_all().await;
 }

@@ -355,3 +355,35 @@ async fn the_rust_client_follows_over_a_restart_of_its_node_and_is_told_what_it_
     // A node that stops does not wait for its readers for ever.
     tokio::time::timeout(PATIENCE, cluster.stop_all()).await.unwrap();
 }
+
+#[tokio::test]
+async fn the_rust_client_does_not_follow_another_cluster_that_has_the_address_by_then() {
+    let with_grpc = |config: &mut NodeConfig| {
+        with_history(config);
+        config.listen.grpc = any_port();
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut cluster = Plan { data_centers: vec!["a"], change: with_grpc, ..Plan::three(2) }.start(Some(folder.path())).await;
+    let own = cluster.configs[0].clone();
+    let address = own.listen.grpc.unwrap();
+    let client = rheostat_client::Client::connect_with(Options::new([format!("http://{address}")])).await.unwrap();
+    let mut feed = Feed::new(&client, "default", From::Now);
+    assert_eq!(feed.next().await, Ok(Vec::new()));
+    cluster.stop(0).await;
+    (cluster.configs[0].cluster, cluster.configs[0].data_dir) = ("other".into(), Some(folder.path().join("other")));
+    cluster.start(0).await;
+    cluster.client(0).await.ask_until("SET theirs 1", Reply::ok()).await;
+    let told = tokio::time::timeout(Duration::from_secs(1), feed.next()).await;
+    assert!(told.is_err(), "{told:?}");
+    // It goes on when its own is there again.
+    cluster.stop(0).await;
+    cluster.configs[0] = own;
+    cluster.start(0).await;
+    cluster.client(0).await.ask_until("SET own 1", Reply::ok()).await;
+    let mut told = Vec::new();
+    while told.is_empty() {
+        told = tokio::time::timeout(PATIENCE, feed.next()).await.expect("no change came").unwrap();
+    }
+    assert_eq!(told.iter().map(|change| &change.key[..]).collect::<Vec<_>>(), [b"own"]);
+    cluster.stop_all().await;
+}

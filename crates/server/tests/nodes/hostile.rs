@@ -217,6 +217,45 @@ async fn nothing_is_done_without_the_password() {
     node.shutdown().await;
 }
 
+/// Else whoever knows no password keeps out those who do.
+#[tokio::test]
+async fn strangers_of_one_address_hold_a_share_of_the_connections_only() {
+    let mut config = single(1);
+    config.security.password = Some(Secret("open sesame".into()));
+    config.limits.max_connections = 12;
+    let (node, mut owner) = start_single(config).await;
+    let address = node.addresses().resp.unwrap();
+    assert_eq!(owner.ask_with(&["AUTH", "open sesame"]).await, Reply::ok());
+    let is_refused = async || {
+        let reply = Client::connect(address).await.receive().await;
+        assert!(reply.is_some_and(|reply| reply.is_error("ERR max number of clients reached: too many connections from this address")));
+    };
+    let mut strangers = Vec::new();
+    for _ in 0..3 {
+        let mut stranger = Client::connect(address).await;
+        assert!(stranger.ask("GET k").await.is_error("NOAUTH"));
+        strangers.push(stranger);
+    }
+    is_refused().await;
+    // Who has shown it is none of them any more, until that is forgotten.
+    assert_eq!(strangers[0].ask_with(&["AUTH", "open sesame"]).await, Reply::ok());
+    let mut next = Client::connect(address).await;
+    assert!(next.ask("GET k").await.is_error("NOAUTH"));
+    is_refused().await;
+    assert_eq!(next.ask_with(&["AUTH", "open sesame"]).await, Reply::ok());
+    assert_eq!(strangers[0].ask("RESET").await, Reply::Simple("RESET".into()));
+    is_refused().await;
+    drop(strangers);
+    eventually("there is room again", async || {
+        let mut client = Client::connect(address).await;
+        let _ = client.send_raw(b"GET k\r\n").await;
+        client.receive().await.is_some_and(|reply| reply.is_error("NOAUTH"))
+    })
+    .await;
+    assert_eq!([owner.ask("GET k").await, next.ask("GET k").await], [Reply::Null, Reply::Null]);
+    node.shutdown().await;
+}
+
 /// The time that a stranger has begins when the client becomes one, not when it came.
 #[tokio::test]
 async fn who_becomes_a_stranger_has_as_long_as_one() {

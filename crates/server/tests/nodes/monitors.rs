@@ -106,6 +106,24 @@ async fn predicates_outlive_their_nodes_and_removals_reach_who_was_away() {
 }
 
 #[tokio::test]
+async fn a_node_that_comes_learns_more_predicates_than_a_frame_or_the_queue_to_it_has_room_for() {
+    let change = |config: &mut NodeConfig| {
+        config.limits.max_request_bytes = 1 << 19;
+        config.limits.max_frame_bytes = 1 << 20;
+        config.limits.peer_queue_bytes = 1 << 16;
+    };
+    let mut cluster = Plan { data_centers: vec!["a", "b"], change, ..Plan::three(1) }.start(None).await;
+    cluster.stop(1).await;
+    for number in 0..80 {
+        let long = "x".repeat(16_000);
+        cluster.node(0).router().add_monitor(definition(&format!("p{number}"), &format!("k{number} != \"{long}\""))).await.unwrap();
+    }
+    cluster.start(1).await;
+    known(&cluster, 80).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
 async fn a_monitor_that_starts_again_asks_for_what_stands() {
     let mut cluster = Plan::three(1).start(None).await;
     cluster.node(0).router().add_monitor(definition("nolap", "!(lock_a = 1 && lock_b = 1)")).await.unwrap();
@@ -157,6 +175,30 @@ async fn what_is_no_predicate_is_refused_and_a_damaged_file_stops_the_start() {
     std::fs::write(&file, text).unwrap();
     let node = Node::start(config).await.unwrap();
     assert_eq!(node.router().list_monitors().len(), 1);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn predicates_that_could_not_be_kept_are_kept_later_and_the_operator_is_told_what_is_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = single(1);
+    config.data_dir = Some(folder.path().join("a"));
+    let node = Node::start(config.clone()).await.unwrap();
+    node.router().add_monitor(definition("first", "x = 1")).await.unwrap();
+    // Nothing can be written by this name.
+    let in_the_way = folder.path().join("a/.new..monitors");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let added = node.router().add_monitor(definition("second", "x = 1")).await.unwrap_err();
+    assert!(added.contains("it is watched, but not kept on disk"), "{added}");
+    let removed = node.router().remove_monitor("first".into()).await.unwrap_err();
+    assert!(removed.contains("it is watched no more, but that is not kept on disk"), "{removed}");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let kept = || std::fs::read_to_string(folder.path().join("a/.monitors")).unwrap();
+    eventually("it is kept", async || kept().contains("second")).await;
+    node.shutdown().await;
+    let node = Node::start(config).await.unwrap();
+    let names: Vec<String> = node.router().list_monitors().into_iter().map(|info| info.definition.name).collect();
+    assert_eq!(names, ["second"]);
     node.shutdown().await;
 }
 

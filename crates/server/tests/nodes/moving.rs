@@ -570,15 +570,19 @@ async fn a_node_starts_though_a_member_that_it_had_before_is_on_its_way_back() {
         let seats: Vec<SeatInfo> = (0..4).map(|by| seat_of(cluster, by, 1)).collect();
         seats.iter().all(|seat| seat.node == format!("a{node}") && seat.settled)
     };
+    let at_old = folder.path().join(&hosts[1]);
+    let noted = || fs::read_to_string(at_old.join("cluster")).unwrap();
+    let before = noted();
+    assert!(before.contains("store group/p0.1: "), "{before}");
     cluster.node(new).router().take_seat(KeyspaceId(0), PartitionId(0), hosts[1].clone()).await.unwrap();
     eventually("the new member counts", async || is_at(&cluster, new)).await;
-    let at_old = folder.path().join(&hosts[1]);
     eventually("what was here is deleted", async || !at_old.join("group/p0.1").exists()).await;
-    eventually("and is not missed", async || !fs::read_to_string(at_old.join("cluster")).unwrap().contains("store group/p0.1")).await;
+    eventually("and is not missed", async || !noted().contains("store group/p0.1")).await;
     for node in 0..4 {
         cluster.stop(node).await;
     }
-    // It was taken back, and its node ended before it had come.
+    // It was taken back before that was noted, and its node ended before it had come.
+    fs::write(at_old.join("cluster"), before).unwrap();
     let said =
         format!("[[seat]]\nkeyspace = \"group\"\ndata_center = \"a\"\npartition = 0\nreplica = 1\nversion = 2\nnode = \"a{old}\"\nsettled = false\n");
     fs::write(at_old.join(".seats"), said).unwrap();
@@ -587,5 +591,136 @@ async fn a_node_starts_though_a_member_that_it_had_before_is_on_its_way_back() {
     }
     eventually("it counts where it was", async || is_at(&cluster, old)).await;
     select(&cluster, old, "group").await.ask_until("GET key", Reply::bulk("7")).await;
+    cluster.stop_all().await;
+}
+
+/// It would go on sending what is for the server to where that was.
+#[tokio::test]
+async fn nothing_moves_away_from_a_node_that_has_the_keyspace_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| {
+        config.keyspaces = vec![keyspace("causal", "causal")];
+        if config.node == "a1" {
+            config.keyspaces[0].durability = DurabilityConfig::Memory;
+        }
+    };
+    let plan = Plan { data_centers: vec!["a"], partitions: 3, owners: vec![vec![0], vec![1], vec![2]], one_way_ms: 0.0, change };
+    let cluster = plan.start(Some(folder.path())).await;
+    let key = key_of(&cluster, 0, "key");
+    cluster.client(1).await.ask_until(&format!("SET {key} 7"), Reply::ok()).await;
+    cluster.node(2).router().take_seat(KeyspaceId(0), PartitionId(0), "a0".into()).await.unwrap();
+    let failed = || seat_of(&cluster, 2, 0).coming.and_then(|coming| coming.failed);
+    eventually("it does not come", async || failed().is_some()).await;
+    let why = failed().unwrap();
+    assert!(why.contains("node a1 has keyspace causal in memory"), "{why}");
+    assert_eq!((seat_of(&cluster, 0, 0).node, seat_of(&cluster, 0, 0).moves), ("a0".into(), 0));
+    cluster.client(1).await.ask_until(&format!("GET {key}"), Reply::bulk("7")).await;
+    cluster.stop_all().await;
+}
+
+/// As [`remember`], of a move to a node that was in the configuration then.
+fn remember_gone(folder: &Path, node: &str, version: u32) {
+    remember(folder, node, version, false);
+    let seats = folder.join(node).join(".seats");
+    fs::write(&seats, fs::read_to_string(&seats).unwrap().replace("node = \"a1\"", "node = \"a9\"")).unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_was_to_move_to_a_node_that_is_in_no_configuration_stays_where_its_files_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, key) = stopped(folder.path()).await;
+    for node in ["a0", "a1", "b0"] {
+        remember_gone(folder.path(), node, 1);
+    }
+    for node in 0..4 {
+        cluster.start(node).await;
+    }
+    settled(&cluster, 0, 0, 0).await;
+    assert_eq!(seat_of_first(&cluster, 1).moves, 2);
+    let noted = folder.path().join("a0/cluster");
+    eventually("its store is noted", async || fs::read_to_string(&noted).unwrap().contains("store causal/p0: ")).await;
+    for node in 0..2 {
+        cluster.client(node).await.ask_until(&format!("GET {key}"), Reply::bulk("7")).await;
+    }
+    // What has been given away nobody else has.
+    for node in 0..4 {
+        cluster.stop(node).await;
+    }
+    fs::rename(store(folder.path(), "a0", "causal", 0), folder.path().join("given")).unwrap();
+    for node in ["a0", "a1", "b0", "b1"] {
+        remember_gone(folder.path(), node, 3);
+    }
+    for node in 0..4 {
+        cluster.start(node).await;
+    }
+    cluster.connected().await;
+    let refused = cluster.node(0).router().take_seat(KeyspaceId(0), PartitionId(0), "a9".into()).await.unwrap_err();
+    assert!(refused.contains("on its way to node a9"), "{refused}");
+    assert_eq!((seat_of_first(&cluster, 0).node, seat_of_first(&cluster, 0).moves), (String::new(), 3));
+    assert!(!store(folder.path(), "a0", "causal", 0).exists(), "it does not begin with nothing");
+    cluster.stop_all().await;
+}
+
+/// The seat of partition 0 of the first of all keyspaces, as `node` knows it.
+fn seat_of_first(cluster: &Cluster, node: usize) -> SeatInfo {
+    let is_it = |seat: &SeatInfo| seat.keyspace == KEYSPACES[0] && seat.partition == PartitionId(0) && seat.data_center == "a";
+    cluster.node(node).router().seats().into_iter().find(is_it).unwrap()
+}
+
+#[tokio::test]
+async fn a_member_of_a_group_is_taken_over_from_a_node_that_is_in_no_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![replicated("group", "session")];
+    let plan = Plan { data_centers: vec!["a"], partitions: 1, owners: vec![vec![0], vec![], vec![], vec![]], one_way_ms: 0.0, change };
+    let mut cluster = plan.start(Some(folder.path())).await;
+    select(&cluster, 0, "group").await.ask_until("SET key 7", Reply::ok()).await;
+    let hosts: Vec<String> = (0..3).map(|replica| seat_of(&cluster, 0, replica).node).collect();
+    let new = (0..4).find(|node| !hosts.contains(&format!("a{node}"))).unwrap();
+    for node in 0..4 {
+        cluster.stop(node).await;
+    }
+    let said = "[[seat]]\nkeyspace = \"group\"\ndata_center = \"a\"\npartition = 0\nreplica = 1\nversion = 1\nnode = \"a9\"\nsettled = false\n";
+    for node in 0..4 {
+        fs::write(folder.path().join(format!("a{node}/.seats")), said).unwrap();
+        cluster.start(node).await;
+    }
+    cluster.connected().await;
+    cluster.node(new).router().take_seat(KeyspaceId(0), PartitionId(0), "a9".into()).await.unwrap();
+    let is_there = |by: usize| (seat_of(&cluster, by, 1).node, seat_of(&cluster, by, 1).settled);
+    eventually("it counts", async || (0..4).all(|node| is_there(node) == (format!("a{new}"), true))).await;
+    select(&cluster, new, "group").await.ask_until("GET key", Reply::bulk("7")).await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn why_a_server_did_not_come_is_told_until_it_has_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let change = |config: &mut NodeConfig| config.keyspaces = vec![keyspace("causal", "causal")];
+    let plan = Plan { data_centers: vec!["a"], partitions: 3, owners: vec![vec![0], vec![1], vec![2]], one_way_ms: 0.0, change };
+    let cluster = plan.start(Some(folder.path())).await;
+    let take = async |to: usize| cluster.node(to).router().take_seat(KeyspaceId(0), PartitionId(0), "a0".into()).await.unwrap();
+    // There is something where its copy would come.
+    fs::write(folder.path().join("a1/.moving"), "").unwrap();
+    take(1).await;
+    let failed = || seat_of(&cluster, 1, 0).coming.and_then(|coming| coming.failed);
+    eventually("it does not come", async || failed().is_some()).await;
+    take(2).await;
+    settled(&cluster, 0, 0, 2).await;
+    assert_eq!(failed(), None);
+    cluster.stop_all().await;
+}
+
+#[tokio::test]
+async fn why_a_server_that_was_taken_over_is_not_opened_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = stopped(folder.path()).await;
+    remember(folder.path(), "a1", 1, false);
+    cluster.start(1).await;
+    eventually("it says why", async || {
+        let status = cluster.node(1).router().status().await;
+        let mut failed = status.replicas.iter().filter_map(|replica| replica.status.failed.as_deref());
+        failed.any(|why| why.contains("its files are at node a0, which does not answer"))
+    })
+    .await;
     cluster.stop_all().await;
 }

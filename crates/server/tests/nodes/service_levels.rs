@@ -93,6 +93,8 @@ async fn a_cut_link_costs_the_level_and_not_the_answer_and_comes_back_by_itself(
     assert_eq!(quality(&mut client, "level").await, Reply::bulk("eventual"));
     assert_eq!(client.ask("MGET {k}a {k}b").await, Reply::Array(vec![Reply::bulk("1"), Reply::Null]));
     assert_eq!(quality(&mut client, "entry").await, Reply::Integer(2));
+    assert_eq!(client.ask("EXISTS {k}a {k}b").await, Reply::Integer(1), "a read of each key");
+    assert_eq!(quality(&mut client, "entry").await, Reply::Integer(2));
     // Nobody asks for the level again: reads made beside notice that it can be held.
     cut(&cluster, false);
     until_entry(&mut client, 1).await;

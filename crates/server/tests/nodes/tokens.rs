@@ -212,8 +212,8 @@ async fn who_does_not_know_the_cluster_password_gets_no_keys() {
     let secured = |config: &mut NodeConfig| config.security.cluster_password = Some(Secret("nodes".into()));
     let cluster = Plan { change: secured, ..Plan::three(1) }.start(None).await;
     let said = greet_falsely(&cluster.configs[0], "b0").await;
-    // The challenge, 4 bytes of length and 31, and the refusal.
-    let refusal = String::from_utf8_lossy(&said[35..]);
+    // The challenge, 4 bytes of length and 32, and the refusal.
+    let refusal = String::from_utf8_lossy(&said[36..]);
     assert!(refusal.contains("the cluster password is wrong"), "{refusal}");
     assert!(said.len() < 100, "{}", said.escape_ascii());
     let mut client: Client = cluster.client(0).await;

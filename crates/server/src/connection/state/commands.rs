@@ -194,8 +194,9 @@ impl State {
             }
             Command::Exists(keys) => {
                 let keys: Vec<Key> = keys.iter().map(Key::from).collect();
+                let served = self.service_level().filter(|served| !served.aims.aims().is_empty()).cloned();
                 let session = self.take_session(self.keyspace);
-                return Flow::Slow(slow::exists(self.context(now), self.access(handle), session, keys));
+                return Flow::Slow(slow::exists(self.context(now), self.access(handle), session, keys, served));
             }
         }
         Flow::Done

@@ -149,8 +149,13 @@ impl State {
                 }
             }
         }
-        let Some(away) = self.away.take() else { return Flow::Done };
-        let session = self.take_session(away.keyspace);
+        let Some(mut away) = self.away.take() else { return Flow::Done };
+        let keyspace = away.keyspace;
+        for (_, operation) in &mut away.operations {
+            // How late answers leave is learned from those that come alone.
+            let _ = self.shared.leave_in_time(keyspace, operation);
+        }
+        let session = self.take_session(keyspace);
         match away.to {
             Target::Shard(to) => Flow::Slow(slow::send_away(self.context(away.now), shard, to, away, session)),
             Target::Node(to) => Flow::Slow(slow::send_to_node(self.context(away.now), self.access(handle), to, away, session)),
