@@ -390,7 +390,8 @@ impl Operation {
     /// How long a read may take at most, if it says so.
     pub fn within_us(&self) -> Option<u32> {
         match self {
-            Operation::Get { dial, .. } | Operation::ReadTransaction { dial, .. } => dial.within_us,
+            Operation::Get { dial, .. } | Operation::Siblings { dial, .. } | Operation::ReadTransaction { dial, .. } => dial.within_us,
+            Operation::Counter { dial, .. } | Operation::Transact { dial, .. } if !self.writes() => dial.within_us,
             _ => None,
         }
     }

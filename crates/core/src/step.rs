@@ -56,6 +56,11 @@ impl<P: Protocol, S: Store<P::Meta>> Step<'_, P, S> {
         self.journal.install(self.store, &update);
     }
 
+    /// Only the newest versions have come of what others have: what was replaced before `at` may be missing. A restart knows it with the next [`Step::persist`].
+    pub fn forget_before(&mut self, at: Timestamp) {
+        self.journal.forget_before(at, true);
+    }
+
     /// Remembers `state` over a restart, in the place of what was persisted before.
     pub fn persist(&mut self, state: Vec<u8>) {
         self.journal.persist(self.store, state);

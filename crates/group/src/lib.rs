@@ -36,7 +36,6 @@ pub const PLANTED: &[&str] = &[
     "replicas-promise-before-disk",
     "replicas-forget-own-log",
     "replicas-pages-without-collections",
-    "replicas-pages-without-what-had-come",
     "replicas-lease-without-end",
     "replicas-followers-answer-anything",
 ];

@@ -9,28 +9,31 @@ use rheostat_core::version::{Key, Update};
 use rheostat_core::wire::Wire;
 use std::fmt::Write;
 
-/// Adds the keys that the receiver at `place` will ask its store for: those of updates, and those that another partition asks for.
-pub(super) fn keys<P: Protocol>(place: &Place, from: ServerId, frame: &[u8], keys: &mut Vec<Key>) {
+/// Adds the keys that the receiver at `place` will ask its store for: those of updates, and those that another partition asks for. Says whether somebody asks.
+pub(super) fn keys<P: Protocol>(place: &Place, from: ServerId, frame: &[u8], keys: &mut Vec<Key>) -> bool {
     let mut of_message = |message: &[u8]| {
         if let Ok(message) = P::Message::from_bytes(message)
             && let Reading::Question(asked) = P::reading(&message)
         {
             keys.extend_from_slice(asked);
+            return true;
         }
+        false
     };
     if !P::CAN.links || frame.first() == Some(&FRAME) {
-        return;
+        return false;
     }
     if from.dc == place.dc() {
         return of_message(frame);
     }
     match LinkFrame::<P::Meta>::from_bytes(frame) {
-        Ok(LinkFrame::Message(message)) => of_message(&message),
+        Ok(LinkFrame::Message(message)) => return of_message(&message),
         Ok(LinkFrame::Batch { updates, .. } | LinkFrame::Part { updates, .. } | LinkFrame::Passed { updates, .. }) => {
             keys.extend(updates.iter().flat_map(|update| update.items.iter().map(|item| item.key.clone())));
         }
         _ => {}
     }
+    false
 }
 
 pub(super) fn resumes<P: Protocol>(frame: &[u8]) -> bool {

@@ -4,7 +4,8 @@
 //! and those that another partition asks for. If some are on disk only ([`PartitionServer::ready`]) they are read by jobs, and operation or frame goes on when they are there. Frames of one server keep their order. An operation
 //! looks to its caller as any one that waits.
 //!
-//! What the gate does not know of is read by the step itself, which then waits for the disk: walks over keys, counters' rows, and what the servers of a group apply.
+//! What the gate does not know of is read by the step itself, which then waits for the disk: walks over keys, counters' rows, and what the servers of a group apply. So is what is left of a frame whose chains do not
+//! fit into memory together.
 
 use rheostat_core::DcId;
 use rheostat_core::Timestamp;
@@ -13,26 +14,32 @@ use rheostat_core::failure::Failure;
 use rheostat_core::ids::Membership;
 use rheostat_core::ids::{Now, OpId, Place, ServerId};
 use rheostat_core::notch::Sampled;
-use rheostat_core::operation::Operation;
+use rheostat_core::operation::{Action, Change, Operation, SetCondition, TestWrite};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Applied, Done, Execution, Outbox, PartitionServer, ReplicaConfig, Status, Wanted};
 use rheostat_core::session::Session;
 use rheostat_core::slots::partition_of;
 use rheostat_core::store::{FlushJob, Position, ReadDone, ReadJob, ScanPage};
-use rheostat_core::version::{Key, VersionId};
+use rheostat_core::version::{Item, Key, Value, VersionId};
 use rheostat_core::wire::WireError;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
 /// In the names of operations that have waited here. Those of the rooms inside never have it.
 const HERE: u64 = 1 << 62;
 
+/// When operations that wait take so many bytes, no more may wait.
+const MOST_OPERATION_BYTES: usize = 64 << 20;
+
 /// The most that frames that wait may take, in bytes; more are dropped, as by a network.
 const MOST_FRAME_BYTES: usize = 64 << 20;
 
-/// Adds the keys that a frame's receiver at this place will ask its store for; the frame is from that server.
-pub(super) type KeysOf = fn(&Place, ServerId, &[u8], &mut Vec<Key>);
+/// How often each key of a frame is read, on the average, before its step reads for itself what has left memory again.
+const MOST_READS: usize = 4;
+
+/// Adds the keys that a frame's receiver at this place will ask its store for; the frame is from that server. Says whether that one asks for them and waits for an answer.
+pub(super) type KeysOf = fn(&Place, ServerId, &[u8], &mut Vec<Key>) -> bool;
 
 /// An operation that waits here.
 struct Waits {
@@ -40,12 +47,22 @@ struct Waits {
     operation: Operation,
     session: Session,
     keys: Vec<Key>,
+    /// Of its keys and values.
+    bytes: usize,
     began_us: u64,
     deadline_us: u64,
 }
 
-/// A frame that waits here, with the keys.
-type WaitingFrame = (Vec<u8>, Vec<Key>);
+/// A frame that waits here.
+struct WaitingFrame {
+    frame: Vec<u8>,
+    keys: Vec<Key>,
+    /// Its sender waits for an answer, for as long as an operation may wait.
+    is_question: bool,
+    came_us: u64,
+    /// How many of its keys have been read since it is the first, each as often as it was.
+    reads: usize,
+}
 
 /// A server behind its gate.
 pub(super) struct Gate<S> {
@@ -55,6 +72,7 @@ pub(super) struct Gate<S> {
     next_op: u64,
     /// In the order in which they came.
     waits: VecDeque<Waits>,
+    wait_bytes: usize,
     /// By their sender, in order.
     frames: BTreeMap<ServerId, VecDeque<WaitingFrame>>,
     frame_bytes: usize,
@@ -80,6 +98,32 @@ impl From<&ReplicaConfig> for Bounds {
     }
 }
 
+/// Bytes of the values in `operation`.
+fn value_bytes(operation: &Operation) -> usize {
+    let of = |value: &Option<Value>| value.as_ref().map_or(0, |value| value.len());
+    let of_items = |items: &[Item]| items.iter().map(|item| of(&item.value)).sum::<usize>();
+    let of_test = |TestWrite { expected, then, otherwise, .. }: &TestWrite| of(expected) + then.len() + of(otherwise);
+    let of_change = |change: &Change| match change {
+        Change::Set { value, condition: SetCondition::IfValue(expected), .. } => value.len() + expected.len(),
+        change => change.value().map_or(0, |value| value.len()),
+    };
+    let of_action = |action: &Action| match action {
+        Action::Put(item) => of(&item.value),
+        Action::Change(_, change) => of_change(change),
+        Action::Test(write) => of_test(write),
+        Action::Get(_) | Action::Add(..) => 0,
+    };
+    match operation {
+        Operation::Put { items, .. } | Operation::PutIf { items, .. } => of_items(items),
+        Operation::Replace { item, .. } => of(&item.value),
+        Operation::Change { change, .. } => of_change(change),
+        Operation::TestWrite { write, .. } => of_test(write),
+        Operation::Transact { actions, .. } => actions.iter().map(of_action).sum(),
+        Operation::Restore { versions, .. } => versions.iter().map(Vec::len).sum(),
+        _ => 0,
+    }
+}
+
 fn failed(op: OpId, failure: Failure, session: Session) -> Done {
     Done { op, outcome: Outcome::Failed(failure), session }
 }
@@ -92,6 +136,7 @@ impl<S: PartitionServer> Gate<S> {
             keys_of,
             next_op: 0,
             waits: VecDeque::new(),
+            wait_bytes: 0,
             frames: BTreeMap::new(),
             frame_bytes: 0,
             inside: BTreeMap::new(),
@@ -107,8 +152,9 @@ impl<S: PartitionServer> Gate<S> {
     #[cold]
     fn execute_cold(&mut self, now: Now, mut operation: Operation, session: &mut Session, out: &mut Outbox) -> Execution {
         let Bounds { place, wait_us, most } = self.bounds;
-        let mut keys = Vec::new();
+        let (mut keys, mut bytes) = (Vec::new(), 0);
         operation.for_each_key(|key| {
+            bytes += key.len();
             // A transaction's other keys are read where they are.
             if partition_of(key, place.partitions) == place.server.partition {
                 keys.push(key.clone());
@@ -121,11 +167,17 @@ impl<S: PartitionServer> Gate<S> {
             let busy = Failure::Busy(format!("{most} operations wait for the disk"));
             return Execution::Done { outcome: Outcome::Failed(busy), after: Position(0) };
         }
+        if self.wait_bytes >= MOST_OPERATION_BYTES {
+            let busy = Failure::Busy(format!("operations of {} bytes wait for the disk", self.wait_bytes));
+            return Execution::Done { outcome: Outcome::Failed(busy), after: Position(0) };
+        }
+        bytes += value_bytes(&operation);
+        self.wait_bytes += bytes;
         self.next_op += 1;
         let op = OpId(HERE | self.next_op);
         let within_us = operation.dial_mut().and_then(|dial| dial.within_us).map_or(wait_us, |within_us| u64::from(within_us).min(wait_us));
         let (began_us, deadline_us) = (now.monotonic_us, now.monotonic_us + within_us);
-        self.waits.push_back(Waits { op, operation, session: session.clone(), keys, began_us, deadline_us });
+        self.waits.push_back(Waits { op, operation, session: session.clone(), keys, bytes, began_us, deadline_us });
         Execution::Waiting(op)
     }
 
@@ -133,19 +185,31 @@ impl<S: PartitionServer> Gate<S> {
     #[cold]
     fn receive_cold(&mut self, now: Now, from: ServerId, frame: &[u8], out: &mut Outbox) {
         let mut keys = Vec::new();
-        (self.keys_of)(&self.bounds.place, from, frame, &mut keys);
+        let is_question = (self.keys_of)(&self.bounds.place, from, frame, &mut keys);
         let ready = self.is_ready(&keys);
         match self.frames.get_mut(&from) {
             None if ready => self.inner.receive(now, from, frame, out),
             _ if self.frame_bytes + frame.len() > MOST_FRAME_BYTES => {}
             waiting => {
                 self.frame_bytes += frame.len();
-                let waits = (frame.to_vec(), keys);
+                let waits = WaitingFrame { frame: frame.to_vec(), keys, is_question, came_us: now.monotonic_us, reads: 0 };
                 match waiting {
                     Some(waiting) => waiting.push_back(waits),
                     None => drop(self.frames.insert(from, VecDeque::from([waits]))),
                 }
             }
+        }
+    }
+
+    /// Counts what a read has found for the frames that are next.
+    fn note_read(&mut self, read: &ReadDone) {
+        let Ok(found) = &read.found else { return };
+        if self.frames.is_empty() {
+            return;
+        }
+        let found: BTreeSet<&Key> = found.iter().map(|(key, _)| key).collect();
+        for first in self.frames.values_mut().filter_map(VecDeque::front_mut) {
+            first.reads += first.keys.iter().filter(|key| found.contains(key)).count();
         }
     }
 
@@ -157,6 +221,7 @@ impl<S: PartitionServer> Gate<S> {
                 self.waits.push_back(waits);
                 continue;
             }
+            self.wait_bytes -= waits.bytes;
             waits.operation.has_waited(now.monotonic_us - waits.began_us);
             let before = waits.session.clone();
             match self.inner.execute(now, waits.operation, &mut waits.session, out) {
@@ -166,13 +231,21 @@ impl<S: PartitionServer> Gate<S> {
         }
         let senders: Vec<ServerId> = self.frames.keys().copied().collect();
         for from in senders {
-            while let Some((frame, keys)) = self.frames.get_mut(&from).and_then(VecDeque::pop_front) {
-                if !failed && !self.is_ready(&keys) {
-                    self.frames.entry(from).or_default().push_front((frame, keys));
+            while let Some(first) = self.frames.get_mut(&from).and_then(VecDeque::pop_front) {
+                let is_ready = failed || self.is_ready(&first.keys);
+                let is_over = now.monotonic_us >= first.came_us + self.bounds.wait_us;
+                // The last of these reads has just ended well, so the step's own are answered too.
+                let is_too_much = first.reads >= MOST_READS * first.keys.len();
+                let goes_on = is_ready || if first.is_question { is_over } else { is_too_much };
+                if !goes_on {
+                    self.frames.entry(from).or_default().push_front(first);
                     break;
                 }
-                self.frame_bytes -= frame.len();
-                self.inner.receive(now, from, &frame, out);
+                self.frame_bytes -= first.frame.len();
+                // Nobody waits for a late answer any more, and what it tells may not fit into memory.
+                if is_ready || !first.is_question {
+                    self.inner.receive(now, from, &first.frame, out);
+                }
             }
         }
         self.frames.retain(|_, waiting| !waiting.is_empty());
@@ -184,8 +257,16 @@ impl<S: PartitionServer> Gate<S> {
             let (due, kept): (VecDeque<Waits>, VecDeque<Waits>) =
                 std::mem::take(&mut self.waits).into_iter().partition(|waits| waits.deadline_us <= now.monotonic_us);
             self.waits = kept;
+            self.wait_bytes -= due.iter().map(|waits| waits.bytes).sum::<usize>();
             let failure = Failure::Timeout("a key that is on disk only to be read".into());
             out.done.extend(due.into_iter().map(|waits| self::failed(waits.op, failure.clone(), waits.session)));
+        }
+    }
+
+    /// Drops the frames of data center `dc`, which the server inside would not take while that one is lost. They must not be taken for what is said by another one that has its place.
+    fn forget_frames(&mut self, dc: DcId) {
+        for (_, gone) in self.frames.extract_if(.., |from, _| from.dc == dc) {
+            self.frame_bytes -= gone.iter().map(|waits| waits.frame.len()).sum::<usize>();
         }
     }
 
@@ -265,8 +346,21 @@ impl<S: PartitionServer> PartitionServer for Gate<S> {
     }
 
     fn end_read(&mut self, now: Now, read: ReadDone, out: &mut Outbox) {
+        self.note_read(&read);
         self.inner.end_read(now, read, out);
         self.let_in(now, out);
+        self.pass_on(out);
+    }
+
+    fn lose(&mut self, now: Now, dc: DcId, end: Option<Timestamp>, out: &mut Outbox) {
+        self.forget_frames(dc);
+        self.inner.lose(now, dc, end, out);
+        self.pass_on(out);
+    }
+
+    fn admit(&mut self, now: Now, dc: DcId, generation: u32, open: bool, out: &mut Outbox) {
+        self.forget_frames(dc);
+        self.inner.admit(now, dc, generation, open, out);
         self.pass_on(out);
     }
 
@@ -274,7 +368,11 @@ impl<S: PartitionServer> PartitionServer for Gate<S> {
         if op.0 & HERE == 0 {
             return self.inner.abandon(op);
         }
-        self.waits.retain(|waits| waits.op != op);
+        if let Some(at) = self.waits.iter().position(|waits| waits.op == op)
+            && let Some(waits) = self.waits.remove(at)
+        {
+            self.wait_bytes -= waits.bytes;
+        }
         self.held.retain(|(_, done, _)| done.op != op);
         if let Some((inside, _)) = self.inside.extract_if(.., |_, here| *here == op).next() {
             self.inner.abandon(inside);
@@ -331,8 +429,6 @@ impl<S: PartitionServer> PartitionServer for Gate<S> {
         answers {
             start(&mut self, now);
             connected(&mut self, now, dc: DcId);
-            lose(&mut self, now, dc: DcId, end: Option<Timestamp>);
-            admit(&mut self, now, dc: DcId, generation: u32, open: bool);
             convene(&mut self, now);
             hand_over(&mut self, now) -> bool;
             drain(&mut self, now, drained: bool);

@@ -102,7 +102,7 @@ impl<P: Protocol> Replicated<P> {
         let seat = SeatOf::<P> { options: options.clone(), counters: counters.clone(), holders: P::holders(&place, &options) };
         let bounds = (&config).into();
         // What members tell each other is decided when it comes, and applied then.
-        let server = Gate::new(Replicas::new(seat, config, store, found)?, bounds, |_, _, _, _| {});
+        let server = Gate::new(Replicas::new(seat, config, store, found)?, bounds, |_, _, _, _| false);
         Ok(Box::new(Replicated::<P> { server, options, counters, place }))
     }
 

@@ -4,7 +4,7 @@ use rheostat_core::DcId;
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
-use rheostat_core::operation::Operation;
+use rheostat_core::operation::{Change, Expiry, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Done, Execution, Outbox, ReplicaConfig};
 use rheostat_core::session::Session;
@@ -13,6 +13,11 @@ use rheostat_core::store::Durability;
 use rheostat_core::version::{Item, Key};
 use rheostat_counters::Options;
 use rheostat_stack::{Backing, Plan, Stack};
+use rheostat_storage::{DiskOptions, DiskStore, IoOperation};
+use std::io::{Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
 
 struct Server {
     stack: Box<dyn Stack>,
@@ -22,11 +27,15 @@ struct Server {
 
 impl Server {
     fn open(protocol: &str, at: ServerId, partitions: u16, durability: Durability) -> Server {
+        Server::over(protocol, at, partitions, durability, Backing::SimulatedDisk { cold: 1 })
+    }
+
+    fn over(protocol: &str, at: ServerId, partitions: u16, durability: Durability, backing: Backing) -> Server {
         let place = Place { server: at, data_centers: 2, partitions, first_partitions: partitions, replicas: 1 };
         let counters = Options { confirm: false, ..Options::default() };
         let config = ReplicaConfig { durability, max_waiting: 3, ..ReplicaConfig::new(place, KeyspaceId(0)) };
         let plan = Plan { protocol, options: &toml::Table::new(), counters: &counters, config };
-        let mut server = Server { stack: plan.open(Backing::SimulatedDisk { cold: 1 }).unwrap().0, now_us: 1_000_000, out: Outbox::default() };
+        let mut server = Server { stack: plan.open(backing).unwrap().0, now_us: 1_000_000, out: Outbox::default() };
         server.with(|stack, now, out| stack.server().start(now, out));
         server
     }
@@ -220,6 +229,31 @@ fn so_many_may_wait_and_no_more() {
     server.waits(get("e"), &mut session);
 }
 
+/// What operations that wait take is bounded, however few they are; what any of them takes is free again when it waits no more.
+#[test]
+fn so_many_bytes_may_wait_and_no_more() {
+    let mut server = Server::open("causal", here(), 1, Durability::Interval);
+    let mut session = server.stack.look().new_session();
+    // It comes to nothing when it is let in: this protocol decides no conditions.
+    let change = Change::Set { value: key(&"x".repeat(64 << 20)), expiry: Expiry::Never, condition: SetCondition::IfAbsent };
+    let large = Operation::Change { key: key("a"), change, dial: Dial::default() };
+    for end in 0..3 {
+        let op = server.waits(large.clone(), &mut session);
+        let refused = server.execute(get("b"), &mut session);
+        assert!(
+            matches!(&refused, Execution::Done { outcome: Outcome::Failed(Failure::Busy(why)), .. } if why.ends_with(" bytes wait for the disk")),
+            "{refused:?}"
+        );
+        match end {
+            0 => server.stack.server().abandon(op),
+            1 => server.tick(5_000_000),
+            _ => while server.read() {},
+        }
+        let small = server.waits(get(&format!("c{end}")), &mut session);
+        server.stack.server().abandon(small);
+    }
+}
+
 /// A write is given up after it has been let in, before the disk has it: its caller hears nothing.
 #[test]
 fn who_is_given_up_while_the_disk_works_is_not_answered() {
@@ -299,6 +333,147 @@ fn frames_of_one_server_keep_their_order() {
     assert!(near.read());
     assert!(Some(received(&near)) > before, "all of them have come in");
     assert_eq!(value(&near.run(get("k"))), Some(&b"v"[..]));
+}
+
+/// What a lost data center has said and what waits for the disk is not heard as what another one says that has its place: nobody else has it.
+#[test]
+fn what_a_lost_data_center_has_said_is_not_its_successors() {
+    let mut far = Server::open("eventual", there(), 1, Durability::Interval);
+    let mut near = Server::open("eventual", here(), 1, Durability::Interval);
+    let received = |server: &Server| server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).links[0].received;
+    assert!(matches!(far.run(put("k", "v")), Outcome::Written(_)));
+    let mut before = None;
+    for _ in 0..100 {
+        far.tick(10_000);
+        near.tick(10_000);
+        for (_, frame) in std::mem::take(&mut near.out.frames) {
+            far.receive(here(), &frame);
+        }
+        for (_, frame) in std::mem::take(&mut far.out.frames) {
+            if before.is_none() && far.stack.has_updates(&frame) {
+                before = Some(received(&near));
+            }
+            near.receive(there(), &frame);
+        }
+    }
+    assert_eq!(Some(received(&near)), before, "its update waits");
+    near.with(|stack, now, out| stack.server().lose(now, there().dc, None, out));
+    near.with(|stack, now, out| stack.server().admit(now, there().dc, 1, false, out));
+    while near.read() {}
+    assert_eq!(Some(received(&near)), before);
+}
+
+/// So many keys have values of so many bytes, and there is room for few of them in memory.
+const LARGE: (usize, usize) = (60, 100_000);
+
+/// A server of `eventual` with large values on disk only, and their names. While the flag is set its disk does not answer.
+struct Full {
+    server: Server,
+    names: Vec<String>,
+    is_silent: Arc<AtomicBool>,
+    _folder: TempDir,
+}
+
+impl Full {
+    fn open(at: ServerId, partitions: u16) -> Full {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |options| Server::over("eventual", at, partitions, Durability::Interval, Backing::Disk(folder.path().to_owned(), options));
+        let is_here = |name: &String| partition_of(name.as_bytes(), partitions) == at.partition;
+        let names: Vec<String> = (0..).map(|at| format!("large {at}")).filter(is_here).take(LARGE.0).collect();
+        let mut server = open(DiskOptions::default());
+        let mut session = server.stack.look().new_session();
+        for name in &names {
+            let written = server.execute(put(name, &"x".repeat(LARGE.1)), &mut session);
+            assert!(!matches!(written, Execution::Done { outcome: Outcome::Failed(_), .. }), "{written:?}");
+            server.flush();
+        }
+        drop(server);
+        let (mut store, _) = DiskStore::<()>::open(folder.path(), DiskOptions::default()).unwrap();
+        store.checkpoint().unwrap();
+        drop(store);
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let silent = Arc::clone(&is_silent);
+        let answers = move |operation: IoOperation| match operation {
+            IoOperation::Read if silent.load(Ordering::Relaxed) => Err(Error::from(ErrorKind::TimedOut)),
+            _ => Ok(()),
+        };
+        let server = open(DiskOptions { memory_bytes: 1 << 20, io_hook: Some(Arc::new(answers)), ..DiskOptions::default() });
+        let status = server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 });
+        assert!(status.store.cold_keys as usize > LARGE.0 / 2, "{:?}", status.store);
+        Full { server, names, is_silent, _folder: folder }
+    }
+}
+
+/// An update of more than fits into memory: what of it is read first has left when the last comes. It is taken in all the same, but not while the disk does not answer.
+#[test]
+fn a_frame_whose_chains_do_not_fit_into_memory_is_let_in() {
+    let Full { _folder, server: mut near, names, is_silent } = Full::open(here(), 1);
+    let mut far = Server::open("eventual", there(), 1, Durability::Interval);
+    let received = |server: &Server| server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).links[0].received;
+    let items = names.iter().map(|name| Item { key: key(name), value: Some(key("small")), expires_ms: 0 });
+    assert!(matches!(far.run(Operation::Put { items: items.collect(), dial: Dial::default() }), Outcome::Written(_)));
+    let mut before = None;
+    for _ in 0..100 {
+        far.tick(10_000);
+        near.tick(10_000);
+        for (_, frame) in std::mem::take(&mut near.out.frames) {
+            far.receive(here(), &frame);
+        }
+        for (_, frame) in std::mem::take(&mut far.out.frames) {
+            if before.is_none() && far.stack.has_updates(&frame) {
+                before = Some(received(&near));
+            }
+            near.receive(there(), &frame);
+        }
+        while far.read() {}
+    }
+    assert!(before.is_some(), "the update has come");
+    is_silent.store(true, Ordering::Relaxed);
+    for _ in 0..1_000 {
+        assert!(near.read(), "who waits asks again");
+    }
+    assert!(!near.stack.look().failed(), "no step has read");
+    assert_eq!(Some(received(&near)), before);
+    is_silent.store(false, Ordering::Relaxed);
+    let mut reads = 0;
+    while Some(received(&near)) == before {
+        assert!(near.read() && reads < 1_000, "it waits for ever");
+        reads += 1;
+    }
+    assert!(reads > 2 * LARGE.0 * LARGE.1 >> 20, "after {reads} reads they may still have fitted");
+    assert!(!near.stack.look().failed());
+}
+
+/// Who asks for more than fits into memory has given up after a while: what it has asked keeps nothing back any longer.
+#[test]
+fn a_question_that_nobody_waits_for_any_more_is_dropped() {
+    let beside = ServerId::new(DcId(0), PartitionId(1));
+    let Full { _folder, server: mut peer, names, .. } = Full::open(beside, 2);
+    let mut server = Server::open("eventual", here(), 2, Durability::Interval);
+    let own = (0..).map(|at| format!("k{at}")).find(|name| partition_of(name.as_bytes(), 2) == here().partition).unwrap();
+    let mut asks = |peer: &mut Server, names: &[String]| {
+        let keys = [&own].into_iter().chain(names).map(|name| key(name)).collect();
+        let mut session = server.stack.look().new_session();
+        server.waits(Operation::ReadTransaction { keys, dial: Dial::at(Level::Eventual) }, &mut session);
+        while server.read() {}
+        let asked: Vec<_> = std::mem::take(&mut server.out.frames).into_iter().filter(|(to, _)| *to == beside).collect();
+        assert!(!asked.is_empty());
+        asked.iter().for_each(|(_, frame)| peer.receive(here(), frame));
+    };
+    let answers = |peer: &Server| peer.out.frames.iter().filter(|(to, _)| *to == here()).count();
+    asks(&mut peer, &names);
+    for _ in 0..200 {
+        assert!(peer.read(), "it asks again");
+    }
+    assert_eq!(answers(&peer), 0, "it is never ready");
+    peer.tick(5_000_000);
+    asks(&mut peer, &names[..1]);
+    for _ in 0..100 {
+        if answers(&peer) == 0 {
+            assert!(peer.read(), "the next one waits for ever");
+        }
+    }
+    assert_eq!(answers(&peer), 1);
 }
 
 /// Of a transaction over partitions each server reads what is its own, and the slice that another one asks for waits at its gate.

@@ -8,7 +8,7 @@ use rheostat_core::failure::Failure;
 use rheostat_core::ids::Membership;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
 use rheostat_core::link::LinkFrame;
-use rheostat_core::operation::Operation;
+use rheostat_core::operation::{Action, Operation};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::{Execution, Outbox, ReplicaConfig};
 use rheostat_core::store::Durability;
@@ -460,6 +460,29 @@ fn a_follower_answers_at_level_eventual() {
     assert_eq!(group.reads(follower, Operation::ReadTransaction { keys: vec![Key::from(&b"k"[..])], dial: at_eventual }), None);
 }
 
+/// Nobody leads, and a read of any kind that has a bound is told so then.
+#[test]
+fn a_read_waits_for_who_leads_no_longer_than_its_bound() {
+    let mut group = Group::of("quorum");
+    group.pass(10 * FAILOVER_US, |group| group.leader().is_some());
+    let leader = group.leader().unwrap();
+    let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    group.gone.extend([leader, third]);
+    group.wait(5 * FAILOVER_US);
+    let (key, dial) = (|| Key::from(&b"k"[..]), Dial { within_us: Some(50_000), ..Dial::default() });
+    let reads = [
+        get("k", dial),
+        Operation::ReadTransaction { keys: vec![key()], dial },
+        Operation::Siblings { key: key(), dial },
+        Operation::Counter { call: CounterCall::Look { key: key() }, dial },
+        Operation::Transact { actions: vec![Action::Get(key())], guards: Vec::new(), dial },
+    ];
+    let asked = reads.map(|read| group.execute(follower, read));
+    group.pass(FAILOVER_US, |group| asked.iter().all(|op| group.done.contains_key(&(follower, *op))));
+    let is_late = |op: &OpId| matches!(&group.done[&(follower, *op)], Outcome::Failed(Failure::Timeout(_)));
+    assert!(asked.iter().all(is_late), "{:?}", group.done);
+}
+
 /// Where a quorum answers, none of its members answers for it.
 #[test]
 fn a_follower_in_quorum_answers_nothing_by_itself() {
@@ -580,6 +603,8 @@ fn a_member_whose_pages_were_cut_short_by_a_restart_leaves_to_the_leader_who_has
     group.pass(FAILOVER_US, |group| group.leader() == Some(leader));
     assert_eq!((group.gauge(away, "pages_taken"), group.gauge(away, "installing_snapshot")), (0.0, 0.0));
     let read = || get("k", Dial::at(Level::Eventual));
+    // Its numbers of operations have begun anew.
+    group.done.clear();
     let own = group.with(away, |server, now, out| server.server().execute(now, read(), &mut session, out));
     let Execution::Waiting(op) = own else { panic!("{own:?}") };
     group.pass(FAILOVER_US, |group| group.done.contains_key(&(away, op)));

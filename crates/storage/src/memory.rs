@@ -511,7 +511,8 @@ impl<M: Wire + Clone + Send + 'static> Store<M> for MemoryStore<M> {
         StoreStats {
             keys: self.chains.keys(),
             versions: self.chains.versions(),
-            memory_bytes: self.chains.bytes(),
+            // Whatever a data center that is away has not got is here, though newer writes have replaced it.
+            memory_bytes: self.chains.bytes() + self.own.memory_bytes(),
             log_bytes: 0,
             cold_keys: 0,
             expiring_keys: self.chains.expiring(),

@@ -39,6 +39,11 @@ impl<M: Clone> OwnUpdates<M> {
         self.newest
     }
 
+    /// Bytes in memory, estimated. What the chains hold too counts there as well.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.bytes + self.updates.len() * size_of::<Own<M>>()) as u64
+    }
+
     /// Raises the greatest own timestamp without an update.
     pub(crate) fn raise(&mut self, newest: Timestamp) {
         self.newest = self.newest.max(newest);

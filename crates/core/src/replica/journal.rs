@@ -426,7 +426,7 @@ impl<C> Journal<C> {
     }
 
     /// Versions that were replaced before `at` may be missing; with `checkpoints` such as were the newest at one, too.
-    pub(super) fn forget_before(&mut self, at: Timestamp, checkpoints: bool) {
+    pub(crate) fn forget_before(&mut self, at: Timestamp, checkpoints: bool) {
         self.saved.whole_from = self.saved.whole_from.max(at);
         // It knows only of what it has let go itself.
         self.index = None;

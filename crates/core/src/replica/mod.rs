@@ -625,13 +625,9 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
             None => Saved { refilled: (config.refill && linked).then(Refilled::default), ..Saved::default() },
             Some(bytes) => Saved::from_bytes(bytes).map_err(|error| format!("the saved state cannot be read: {error}"))?,
         };
-        let told = saved.received.clone();
+        // What is saved from now on tells of it, too: whoever gets the state in pages has not seen every update.
         saved.raise_received(&recovered.newest);
         let received: Vec<Timestamp> = (0..config.place.data_centers).map(|index| saved.received.get(DcId(index))).collect();
-        // What is saved from now on tells of it, too: whoever gets the state in pages has not seen every update.
-        if config.planted.is("replicas-pages-without-what-had-come") {
-            saved.received = told;
-        }
         let own = received[config.place.dc().index()];
         // An older copy, or what an earlier start has left before an operator said that the disk is lost, has a state of its own.
         if config.refill && config.forget && linked && saved.refilled.is_none_or(|refilled| refilled.done) {

@@ -598,8 +598,10 @@ impl<P: Protocol, S: Store<P::Meta>> Replica<P, S> {
     /// Lets the log forget what every peer has on disk.
     pub(super) fn release_log(&mut self) {
         let own = self.clock.last();
+        // Where all servers agree on each write, nobody is sent own updates.
+        let sent = !P::CAN.agrees_everywhere();
         let progress = self.replication_progress().into_iter().enumerate();
-        let upto = progress.filter(|(index, _)| !self.peers.is_lost(DcId(*index as u8))).map(|(_, at)| at).fold(own, Timestamp::min);
+        let upto = progress.filter(|(index, _)| sent && !self.peers.is_lost(DcId(*index as u8))).map(|(_, at)| at).fold(own, Timestamp::min);
         if upto > self.peers.released {
             self.peers.released = upto;
             self.store.release(upto);

@@ -325,6 +325,9 @@ impl Course {
             {
                 self.asked.remove(&server);
                 self.holders.remove(&server);
+                // The next one begins anew.
+                self.found.remove(&server.1);
+                self.kept.remove(&server.1);
                 let Some(home) = self.home(server.1) else { return self.next(server) };
                 let look = self.look(u16::MAX, 0);
                 self.asked.insert((home, server.1), (VecDeque::from([look.clone()]), 0));
@@ -391,14 +394,13 @@ mod tests {
     const ONE: At = (DcId(0), PartitionId(0));
     const OTHER: At = (DcId(1), PartitionId(0));
 
-    fn begin(turn: Turn) -> Course {
+    fn aim(turn: Turn) -> Aim {
         let at = |millis| Timestamp::new(millis, 0);
-        let keys = b"*"[..].into();
-        let (course, first) = Course::begin(Aim {
+        Aim {
             name: 7,
             turn,
             at: at(100),
-            keys,
+            keys: b"*"[..].into(),
             because: Vec::new(),
             until: at(1_000),
             dry_run: false,
@@ -407,7 +409,11 @@ mod tests {
             // Nobody asks one that is lost.
             absent: vec![DcId(2)],
             partitions: 1,
-        });
+        }
+    }
+
+    fn begin(turn: Turn) -> Course {
+        let (course, first) = Course::begin(aim(turn));
         assert_eq!(first.iter().map(|(server, _)| *server).collect::<Vec<_>>(), [ONE, OTHER]);
         course
     }
@@ -463,6 +469,24 @@ mod tests {
         course.answer(OTHER, Outcome::Rollback(RollbackAnswer::Resumed));
         let report = course.into_report();
         assert_eq!((report.shown, report.resumed, report.over, report.failed), (false, true, true, None));
+    }
+
+    /// What it goes back to can be forgotten where it is looked for before the last page, and be known elsewhere for a moment more.
+    #[test]
+    fn who_goes_on_elsewhere_tells_of_no_key_twice() {
+        let (mut course, _) = Course::begin(Aim { dry_run: true, ..aim(Turn::default()) });
+        let page = |keys: &[&str], next| {
+            let difference =
+                |key: &&str| Difference { key: key.as_bytes().into(), then: None, bytes: 0, same: false, counter: false, lost: Vec::new(), more: 0 };
+            Outcome::Rollback(RollbackAnswer::Looked { found: keys.iter().map(difference).collect(), kept: Vec::new(), next })
+        };
+        assert_eq!(course.answer(ONE, page(&["a"], Some((5, 0)))).len(), 1);
+        let elsewhere = course.answer(ONE, Outcome::Failed(Failure::Refused("it is before what is kept".into())));
+        assert!(matches!(elsewhere[..], [(OTHER, RollbackCall::Look { slot: u16::MAX, from: 0, .. })]), "{elsewhere:?}");
+        assert_eq!(course.answer(OTHER, page(&["a", "b"], None)), []);
+        let report = course.into_report();
+        assert_eq!(report.differences.iter().map(|one| &*one.key).collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!(report.failed, None);
     }
 
     #[test]

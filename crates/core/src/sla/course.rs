@@ -194,7 +194,7 @@ impl Course {
             (None, Outcome::Failed(failure)) if let Some(dc) = ask.at => self.why.push(format!("`{aim}` in data center {dc}: {failure}")),
             (None, _) if let Some(dc) = ask.at => self.why.push(format!("`{aim}` in data center {dc}: another answer than was asked for")),
             (None, Outcome::Failed(Failure::Timeout(what))) => self.why.push(format!("`{aim}` waited for {what}")),
-            (None, Outcome::Failed(failure @ (Failure::Busy(_) | Failure::Refused(_) | Failure::Unreachable(_)))) => {
+            (None, Outcome::Failed(failure @ (Failure::Busy(_) | Failure::Refused(_) | Failure::Unreachable(_) | Failure::Insufficient(_)))) => {
                 self.why.push(format!("`{aim}`: {failure}"));
             }
             (None, Outcome::Failed(failure @ Failure::Storage(_))) if !self.away.is_empty() => self.why.push(format!("`{aim}`: {failure}")),
@@ -257,6 +257,7 @@ impl Request {
 mod tests {
     use super::*;
     use crate::answer::{Quality, Read};
+    use crate::failure::Insufficient;
 
     fn shop() -> ServiceLevel {
         ServiceLevel::parse("strong 200ms; causal 1s 20ms; eventual").unwrap()
@@ -550,6 +551,26 @@ mod tests {
             _ => (10, read(Level::Causal, Some(0))),
         });
         assert_eq!((tried, achieved.unwrap().entry), (vec![0, 1], 1));
+    }
+
+    /// What a quorum says when its time is over is no more than any other timeout.
+    #[test]
+    fn too_few_replicas_in_time_end_an_attempt_and_not_the_read() {
+        let too_few = Failure::Insufficient(Box::new(Insufficient { write: false, needed: 2, answered: vec![DcId(0)], names: Vec::new() }));
+        let too_few = Outcome::Failed(too_few);
+        let (aims, mut forecast, mut now_us) = (ServiceLevel::parse("eventual 50ms; eventual 1s").unwrap(), Forecast::default(), 1);
+        let (_, achieved, tried) = serve(&aims, &mut forecast, &mut now_us, |ask| match ask.entry {
+            0 => (50_000, too_few.clone()),
+            _ => (30_000, read(Level::Eventual, Some(5))),
+        });
+        assert_eq!((tried, achieved.unwrap().entry), (vec![0, 1], 1));
+        let (outcome, _, _) = serve(&aims, &mut Forecast::default(), &mut now_us, |ask| (u64::from(ask.dial.within_us.unwrap()), too_few.clone()));
+        assert!(matches!(&outcome, Outcome::Failed(Failure::Timeout(what)) if what.contains("1 of the 2 replicas")), "{outcome:?}");
+        // Others can have enough within reach.
+        let aims = Arc::new(ServiceLevel::parse("eventual 1s 200ms").unwrap());
+        let here_is_cut = |ask: &Ask| if ask.at.is_none() { (10, too_few.clone()) } else { (20_300, read(Level::Eventual, Some(40))) };
+        let (achieved, _) = travel(&aims, &mut Forecast::default(), &mut 1, here_is_cut);
+        assert_eq!(achieved.unwrap().at, Some(NEAR.dc));
     }
 
     #[test]

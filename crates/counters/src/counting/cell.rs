@@ -502,6 +502,13 @@ impl Counting {
         writes(&self.next) || self.flight.as_ref().is_some_and(|(_, batch)| writes(batch))
     }
 
+    /// Whether a write of this server's own that waits for its clock makes a counter at `key`, or writes its definition: it would take the place of what is written there meanwhile.
+    pub(super) fn is_being_made(&self, key: &Key) -> bool {
+        let waits = self.flight.is_some() && !self.is_led();
+        let defines = || self.is_in_use(key) && self.cells.get(key).is_some_and(|cell| cell.unwritten.is_some());
+        waits && (self.is_being_written(key) || defines())
+    }
+
     /// There is no counter at `key` any more: what this data center keeps of it goes, and what says how it was made.
     pub(super) fn forget(&mut self, now: Now, key: &Key) {
         if self.is_in_use(key) || self.is_being_written(key) {

@@ -76,6 +76,9 @@ pub(super) struct Deciding {
     busy: BTreeSet<Key>,
     /// Until when each is waited for, with its session.
     waiting: BTreeMap<OpId, (u64, Session)>,
+    /// Some begin at this moment, and what they begin with may have ended already.
+    begins: bool,
+    again: bool,
 }
 
 impl Deciding {
@@ -201,8 +204,20 @@ impl Counting {
         }
     }
 
-    /// Begins with all updates that wait for none that is under way, nor for one that waits itself.
+    /// Begins with updates that can begin. Some end as they begin, and others need not wait for them any more: one after the other, however many they are.
     fn decide_next(&mut self, now: Now) {
+        self.deciding.again = true;
+        if std::mem::replace(&mut self.deciding.begins, true) {
+            return;
+        }
+        while std::mem::take(&mut self.deciding.again) {
+            self.decide_together(now);
+        }
+        self.deciding.begins = false;
+    }
+
+    /// Begins with all updates that wait for none that is under way, nor for one that waits itself.
+    fn decide_together(&mut self, now: Now) {
         let mut waits: BTreeSet<Key> = BTreeSet::new();
         let (mut members, mut keys) = (Vec::<Member>::new(), BTreeSet::new());
         for member in std::mem::take(&mut self.deciding.queue) {

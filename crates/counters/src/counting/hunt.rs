@@ -275,7 +275,8 @@ impl Counting {
     /// The state of `dc` of the counter at `key` has arrived; says whether something here depends on it.
     fn on_state(&mut self, now: Now, key: &Key, dc: DcId) -> bool {
         if self.cells.get(key).is_some() {
-            return match self.absorb(now, key, dc) {
+            match self.absorb(now, key, dc) {
+                Ok(Absorbed::Ignored) => {}
                 Ok(absorbed) => {
                     if let Some(cell) = self.cells.get_mut(key)
                         && absorbed == Absorbed::News
@@ -285,18 +286,15 @@ impl Counting {
                             .into_iter()
                             .for_each(|way| cell.hunted.of_mut(way).retain(|to, hunted| *to != dc || hunted.until_us > now.monotonic_us));
                     }
-                    if absorbed == Absorbed::Ignored {
-                        self.tidy(now, key);
-                    }
-                    absorbed == Absorbed::News
+                    return absorbed == Absorbed::News;
                 }
                 Err(_) => {
                     self.hidden.insert(Hidden::Row(key.clone(), dc));
-                    false
+                    return false;
                 }
-            };
+            }
         }
-        // Of a counter that is not ready only what wants an answer is looked at.
+        // Of a counter that is not ready only what wants an answer is looked at. It may have come in the place of the one that is.
         let read = match self.newest(now, &keys::state(key, dc)) {
             Ok((read, _)) => read,
             Err(failure) => {
@@ -310,7 +308,11 @@ impl Counting {
         };
         let wants = state.rows.values().any(|row| !row.gone.is_empty())
             || DIRECTIONS.into_iter().any(|way| state.open_ask(dc, self.circle.here, way).is_some());
-        if !wants {
+        let ready = self.cells.get(key).map(|cell| cell.state.incarnation);
+        if !wants || ready == Some(state.incarnation) {
+            if ready.is_some() {
+                self.tidy(now, key);
+            }
             return false;
         }
         match self.load(now, key, false, None) {

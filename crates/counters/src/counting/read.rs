@@ -15,7 +15,7 @@ use rheostat_core::dial::{AsOf, Dial, Level};
 use rheostat_core::export::{ExportAnswer, Exported};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Now, OpId};
-use rheostat_core::operation::{Action, Change, Guard, Operation, SetCondition};
+use rheostat_core::operation::{Action, Change, Expiry, ExpiryCondition, Guard, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::replica::Execution;
 use rheostat_core::reserved::is_reserved;
@@ -81,6 +81,10 @@ fn just_changed() -> Failure {
     Failure::Busy("the key has just been changed by another; try again".into())
 }
 
+pub(super) fn being_made() -> Failure {
+    Failure::Busy("a counter is being made at the key; try again".into())
+}
+
 /// Whether `change` is made only of a certain value, or version of one.
 fn compares(change: &Change) -> bool {
     matches!(change, Change::Set { condition: SetCondition::IfValue(_) | SetCondition::IfVersion(Some(_)), .. })
@@ -107,6 +111,14 @@ impl Counting {
 
     /// As [`Counting::plain`], of a session whose past is here where that matters; an operation that has waited is called `op` outside.
     fn plain_with_past(&mut self, now: Now, op: Option<OpId>, operation: Operation, session: &mut Session) -> Execution {
+        let made = match &operation {
+            Operation::Put { items, .. } => items.iter().any(|item| self.is_being_made(&item.key)),
+            Operation::Change { key, .. } => self.is_being_made(key),
+            _ => false,
+        };
+        if made {
+            return failed(being_made());
+        }
         let stage = match &operation {
             Operation::Change { key, .. } | Operation::Explain { key } | Operation::Versions { key } | Operation::Restore { key, .. }
                 if is_reserved(key) =>
@@ -136,10 +148,24 @@ impl Counting {
                 match self.rename(now, &key, dial, session) {
                     Some(Execution::Done { outcome: Outcome::Failed(failure), .. }) => return failed(failure),
                     Some(Execution::Done { outcome: Outcome::Unmet(_), .. }) => return failed(just_changed()),
-                    Some(Execution::Waiting(inside)) => {
+                    Some(Execution::Waiting(inside)) if self.is_grouped() => {
                         let op = op.unwrap_or(inside);
                         self.stages.insert(inside, (op, Stage::Expire { key, change, dial }));
                         return Execution::Waiting(op);
+                    }
+                    // Written later, it would take the place of what others have written meanwhile. A change of nothing waits for the same; then it is looked at again.
+                    Some(Execution::Waiting(inside)) => {
+                        self.inner.abandon(inside);
+                        let nothing = Change::Expire { expiry: Expiry::Keep, condition: ExpiryCondition::Always };
+                        return match self.inner.execute(now, Operation::Change { key, change: nothing, dial }, session, &mut self.box_) {
+                            Execution::Waiting(inside) => {
+                                let op = op.unwrap_or(inside);
+                                self.stages.insert(inside, (op, Stage::PastOf(operation)));
+                                Execution::Waiting(op)
+                            }
+                            Execution::Done { outcome: Outcome::Failed(failure), .. } => failed(failure),
+                            Execution::Done { .. } => failed(super::behind(Stopped::Hidden)),
+                        };
                     }
                     Some(Execution::Done { .. }) | None => Stage::Change { key, compares: false },
                 }
@@ -315,7 +341,7 @@ impl Counting {
                 }
                 op => self.change(now, op, call, dial, session),
             },
-            (Stage::PastOf(operation), Outcome::Read(..)) => self.plain_with_past(now, op, operation, session),
+            (Stage::PastOf(operation), Outcome::Read(..) | Outcome::Changed { .. }) => self.plain_with_past(now, op, operation, session),
             (_, outcome) => done(outcome),
         }
     }

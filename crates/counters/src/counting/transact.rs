@@ -6,7 +6,7 @@
 use super::cell::damaged;
 use super::decided::sum;
 use super::key_set::KeySet;
-use super::read::{Stage, is_counter, is_definition, reserved};
+use super::read::{Stage, being_made, is_counter, is_definition, reserved};
 use super::update::Batch;
 use super::{Counting, failed};
 use crate::definition::Definition;
@@ -297,6 +297,9 @@ impl Counting {
     fn transact_here(&mut self, now: Now, op: Option<OpId>, transaction: Box<Transaction>, session: &mut Session) -> Execution {
         if self.flight.is_some() && transaction.actions.iter().any(|action| matches!(action, Action::Add(..))) {
             return failed(Failure::Busy("counters of this partition are being written; try again".into()));
+        }
+        if transaction.actions.iter().any(|action| !matches!(action, Action::Get(_)) && self.is_being_made(action.key())) {
+            return failed(being_made());
         }
         // At level eventual what is read would be no part of the session, though what is written is.
         let writes = transaction.actions.iter().any(|action| !matches!(action, Action::Get(_)));

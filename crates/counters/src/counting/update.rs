@@ -661,6 +661,12 @@ impl Counting {
         }
     }
 
+    /// Whether the definition of the counter at `key`, which would be written with its row, would take the place of something that has come since it was looked at. A group's guards find that.
+    fn is_outdated(&mut self, now: Now, key: &Key) -> bool {
+        let Some(seen) = self.cells.get(key).filter(|cell| cell.unwritten.is_some()).map(|cell| cell.seen) else { return false };
+        !self.is_grouped() && !self.is_in_use(key) && self.has_newer(now, key, seen).unwrap_or(false)
+    }
+
     /// Writes what has changed on nobody's behalf; says whether there was anything.
     pub(super) fn write_touched(&mut self, now: Now, out: &mut Outbox) -> bool {
         let mut touched = std::mem::take(&mut self.touched);
@@ -677,6 +683,12 @@ impl Counting {
         while !self.is_full()
             && let Some(key) = touched.pop_first()
         {
+            if self.is_outdated(now, &key) {
+                self.let_go(&key);
+                // What others want of the one that is there now, if there is one.
+                self.hidden.extend(self.circle.others().map(|dc| Hidden::Row(key.clone(), dc)));
+                continue;
+            }
             self.next.add_cell(key);
         }
         self.touched = touched;

@@ -5,7 +5,7 @@ use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Scope};
 use rheostat_core::dial::Dial;
 use rheostat_core::failure::Failure;
-use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation};
+use rheostat_core::operation::{Change, Expiry, ExpiryCondition, Operation, SetCondition};
 use rheostat_core::outcome::Outcome;
 use rheostat_core::random::Random;
 use rheostat_core::replica::Execution;
@@ -183,6 +183,23 @@ fn an_ask_that_comes_just_after_the_expiry_takes_nothing_away() {
     }
 }
 
+/// A counter is deleted and made anew where nobody has used it. A data center that has used the first one, and not heard of it since, gives rights of the second one to who asks.
+#[test]
+fn who_has_used_a_counter_that_is_gone_gives_rights_of_the_next_one() {
+    for protocol in PROTOCOLS {
+        let mut desk = three(protocol);
+        desk.create(stock(10, &[0, 1, 0]));
+        desk.pass(500);
+        assert_eq!(counted(desk.call(1, add(-1, Scope::Local))), 9, "{protocol}");
+        desk.pass(500);
+        let gone = change(&mut desk, 0, Change::Delete);
+        assert!(matches!(gone, Outcome::Changed { version: Some(_), .. }), "{protocol}: {gone:?}");
+        desk.create(stock(10, &[0, 1, 0]));
+        desk.pass(500);
+        assert_eq!(counted(desk.call(0, add(-4, Scope::Global))), 6, "{protocol}");
+    }
+}
+
 /// What a walk has found of a counter says nothing of the next one at its key, though that is over at the next walk, too: another data center may have let it live longer, and cannot say so.
 #[test]
 fn a_row_that_was_written_between_two_walks_is_of_another_counter() {
@@ -246,6 +263,40 @@ fn who_has_not_changed_a_counter_does_not_go_on_from_its_old_sum() {
         assert_eq!(counted(desk.call(2, add(1, Scope::Local))), 1, "{protocol}");
         desk.pass(1_000);
         assert_eq!(counted(desk.call(0, add(1, Scope::Local))), 2, "{protocol}");
+    }
+}
+
+/// A counter that was made where another one had begun by itself is written again by who uses it next. Who is only asked for its rights, late, writes it not over what has come to its key since.
+#[test]
+fn who_is_asked_for_rights_brings_no_counter_back() {
+    for deletes in [false, true] {
+        let mut desk = Desk::with_replicas("eventual", 3, 1, Options { deadline_ms: 500, ..quiet() });
+        desk.pass(3_000);
+        desk.cut = vec![(0, 1), (0, 2), (1, 2)];
+        let made = desk.call(1, CounterCall::Create { key: key("n"), counter: stock(100, &[0, 1, 2]) });
+        assert!(matches!(made, Outcome::Counter(_)), "{made:?}");
+        desk.pass(20);
+        assert_eq!(counted(desk.call(0, add(1, Scope::Local))), 1);
+        desk.cut.clear();
+        desk.pass(1_000);
+        assert!(matches!(failure(desk.call(2, add(-1_000, Scope::Local))), Failure::OutOfRights(_)));
+        desk.one_way = vec![(1, 2)];
+        assert!(matches!(failure(desk.call(1, add(-50, Scope::Global))), Failure::OutOfRights(_)), "it has asked the third one");
+        desk.one_way = vec![(1, 2), (0, 1)];
+        let other = match deletes {
+            true => Change::Delete,
+            false => Change::Set { value: b"value"[..].into(), expiry: Expiry::Never, condition: SetCondition::Always },
+        };
+        let changed = change(&mut desk, 0, other);
+        assert!(matches!(changed, Outcome::Changed { version: Some(_), .. }), "{changed:?}");
+        desk.pass(100);
+        desk.one_way = vec![(0, 1)];
+        desk.pass(300);
+        desk.one_way.clear();
+        desk.pass(1_000);
+        for dc in 0..3 {
+            assert_eq!(desk.get(dc, "n").as_deref(), (!deletes).then_some("value"), "{dc}");
+        }
     }
 }
 

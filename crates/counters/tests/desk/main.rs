@@ -7,7 +7,7 @@ mod support;
 
 use rheostat_clock::DcId;
 use rheostat_core::counter::{CounterCall, Direction, NewCounter, Scope, Standing, UpdateName};
-use rheostat_core::dial::{Dial, Strategy};
+use rheostat_core::dial::{Dial, Quorum, Strategy};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{OpId, PartitionId};
 use rheostat_core::operation::{Action, Change, Expiry, ExpiryCondition, MOST_ACTIONS, Operation, SetCondition, TestWrite};
@@ -102,6 +102,30 @@ fn where_one_group_decides_counters_are_exact_everywhere() {
     assert_eq!((desk.get(1, "n").as_deref(), desk.get(1, "m").as_deref()), (Some("50"), Some("10")));
     assert!(refused(desk.call(0, pair_of(["n", "n"], 1, 1))).contains("named twice"));
     assert!(refused(desk.call(0, CounterCall::Reclaim { key: key("n"), gone: DcId(1) })).contains("no data center holds rights"));
+}
+
+/// Updates that are asked for in different ways are not decided together; any number of them can end as they begin.
+#[test]
+fn where_one_group_decides_any_number_of_updates_can_be_refused_in_a_row() {
+    let mut desk = Desk::new("strong", 3);
+    desk.pass(2_000);
+    let leader = (0..3).find(|server| desk.gauge(*server, "leader") == 1.0).expect("one of them leads");
+    let begin = |desk: &mut Desk, quorum: Quorum| {
+        let mut session = desk.session();
+        let operation = Operation::Counter { call: add(1, Scope::Local), dial: Dial { quorum, ..Dial::default() } };
+        match desk.execute(leader, &mut session, operation) {
+            Execution::Waiting(op) => op,
+            Execution::Done { outcome, .. } => panic!("nothing is decided at once: {outcome:?}"),
+        }
+    };
+    let first = begin(&mut desk, Quorum::KEYSPACE);
+    let quorums = [1, 2].into_iter().cycle().map(|asked| Quorum { asked, reads: 1, writes: 1 });
+    let waiting: Vec<OpId> = quorums.take(2_000).map(|quorum| begin(&mut desk, quorum)).collect();
+    assert_eq!(counted(desk.wait(leader, first)), 1);
+    for op in waiting {
+        assert!(matches!(failure(desk.wait(leader, op)), Failure::Refused(why) if why.contains("no quorums")));
+    }
+    assert_eq!(counted(desk.call(leader, add(1, Scope::Local))), 2);
 }
 
 #[test]
@@ -318,6 +342,33 @@ fn updates_while_a_write_is_under_way_go_out_together() {
     assert_eq!(desk.get(1, "n").as_deref(), Some("4"));
 }
 
+/// An expiry is changed by a session of which this server's clock is behind: what others do to the key until then stays.
+#[test]
+fn a_change_of_expiry_that_waits_for_the_clock_brings_no_counter_back() {
+    for deletes in [false, true] {
+        let mut desk = Desk::new("gentlerain", 2);
+        desk.create(stock(10, &[]));
+        assert_eq!(counted(desk.call(0, add(-1, Scope::Local))), 9);
+        let mut ahead = ahead_by(&desk, 400);
+        let expire = Change::Expire { expiry: Expiry::At(START_MS + 3_600_000), condition: ExpiryCondition::Always };
+        let operation = Operation::Change { key: key("n"), change: expire, dial: Dial::default() };
+        let Execution::Waiting(waiting) = desk.execute(0, &mut ahead, operation) else { panic!("it waits for the clock") };
+        let change = match deletes {
+            true => Change::Delete,
+            false => Change::Set { value: b"value"[..].into(), expiry: Expiry::Never, condition: SetCondition::Always },
+        };
+        let done = desk.run(0, Operation::Change { key: key("n"), change, dial: Dial::default() });
+        assert!(matches!(done, Outcome::Changed { version: Some(_), .. }), "{done:?}");
+        assert!(!desk.done.contains_key(&(0, waiting)), "it waits no more");
+        let changed = desk.wait(0, waiting);
+        assert!(matches!(changed, Outcome::Changed { version, .. } if version.is_some() != deletes));
+        desk.pass(300);
+        for dc in 0..2 {
+            assert_eq!(desk.get(dc, "n").as_deref(), (!deletes).then_some("value"));
+        }
+    }
+}
+
 /// A counter with bounds is made elsewhere while one that has begun by itself here is being written: it is the one with bounds from then on, though the write here is the later.
 #[test]
 fn a_bound_that_arrives_while_a_counter_is_written_is_kept() {
@@ -334,6 +385,28 @@ fn a_bound_that_arrives_while_a_counter_is_written_is_kept() {
     desk.pass(300);
     for dc in 0..2 {
         assert_eq!((desk.get(dc, "n").as_deref(), desk.look(dc).lower), (Some("100"), Some(0)));
+    }
+}
+
+/// What is written to a key at which a counter begins, when the server's clock has come to what its session has seen, is refused until then, and not written over.
+#[test]
+fn what_is_written_while_a_counter_begins_is_not_lost() {
+    let mut desk = Desk::new("gentlerain", 2);
+    assert!(matches!(desk.set(0, key("n"), b"5"), Outcome::Written(_)));
+    let mut ahead = ahead_by(&desk, 400);
+    let operation = Operation::Counter { call: add(1, Scope::Local), dial: Dial::default() };
+    let Execution::Waiting(first) = desk.execute(0, &mut ahead, operation) else { panic!("it waits for the clock") };
+    let busy = |outcome: Outcome| assert!(matches!(failure(outcome), Failure::Busy(why) if why.contains("being made")));
+    busy(desk.set(0, key("n"), b"value"));
+    busy(desk.run(0, Operation::Change { key: key("n"), change: Change::Delete, dial: Dial::default() }));
+    busy(desk.run(0, transact(vec![write("m", "1"), write("n", "value")])));
+    assert!(matches!(desk.set(0, key("m"), b"2"), Outcome::Written(_)));
+    assert!(!desk.done.contains_key(&(0, first)), "it waits no more");
+    assert_eq!(counted(desk.wait(0, first)), 6);
+    assert!(matches!(desk.set(0, key("n"), b"value"), Outcome::Written(_)));
+    desk.pass(300);
+    for dc in 0..2 {
+        assert_eq!((desk.get(dc, "n").as_deref(), desk.get(dc, "m").as_deref()), (Some("value"), Some("2")));
     }
 }
 

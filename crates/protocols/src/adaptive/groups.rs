@@ -13,6 +13,7 @@ use rheostat_core::ids::PartitionId;
 use rheostat_core::step::Step;
 use rheostat_core::store::Store;
 use rheostat_core::wire::{Reader, Wire, WireError};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The registrar of every data center.
@@ -261,7 +262,7 @@ impl Adaptive {
 
     /// At the registrar: the table is persisted before anybody hears of it, so that an epoch has one meaning.
     fn change_table<S: Store<Meta>>(&mut self, step: &mut Step<'_, Self, S>, mut table: Table) {
-        table.epoch += 1;
+        table.epoch = table.epoch.saturating_add(1);
         self.checking.adopt(table.clone(), self.own());
         self.persist(step);
         for partition in (0..self.place.partitions).map(PartitionId).filter(|partition| *partition != self.own()) {
@@ -277,8 +278,11 @@ impl Adaptive {
         for number in numbers(groups) {
             self.checking.used_at_us.insert(number, step.now.monotonic_us);
         }
-        if epoch < self.checking.table.epoch {
-            step.effects.send_flushed(from, Message::Groups(self.checking.table.clone()));
+        match epoch.cmp(&self.checking.table.epoch) {
+            Ordering::Less => step.effects.send_flushed(from, Message::Groups(self.checking.table.clone())),
+            Ordering::Equal => {}
+            // The table was lost here, and nobody would take a change of what is left for a later one.
+            Ordering::Greater => self.change_table(step, Table { epoch, ..self.checking.table.clone() }),
         }
     }
 

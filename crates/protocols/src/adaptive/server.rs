@@ -162,8 +162,12 @@ impl Adaptive {
     /// than what had arrived from every data center; over a restart, older than the clock.
     fn gone(&self, forgotten: Timestamp, clock: Timestamp) -> TrackVector {
         let mut gone = TrackVector::default();
-        // Where nobody else has the key, it is hidden from nobody.
-        let Some(arrived) = self.peers.iter().map(|dc| self.received.get(*dc)).min() else { return gone };
+        // In another data center nothing is hidden where there is none.
+        if self.place.data_centers == 1 {
+            return gone;
+        }
+        // Where nobody else has the key, what it depended on can be elsewhere all the same.
+        let arrived = self.peers.iter().map(|dc| self.received.get(*dc)).min().unwrap_or(forgotten);
         let arrived = arrived.max(self.started).min(clock);
         for track in &self.tracks {
             let (persisted, restarted) = (self.tree.persisted.get(*track), self.tree.restarted.get(*track));

@@ -85,7 +85,10 @@ impl<W: Scope> Replicated<W> {
             Command::Change(key, change) => match self.decide(step, index, now_ms, key, change) {
                 Some((item, before)) => (item.into_iter().collect(), Some(before)),
                 // It was decided before a restart or in a snapshot. What it came to is not known here: a client that waits is told so at its deadline.
-                None => return self.raise_own(from.0, at),
+                None => {
+                    self.lacks_own(step, at);
+                    return self.raise_own(from.0, at);
+                }
             },
         };
         let wrote = !items.is_empty();
@@ -97,6 +100,16 @@ impl<W: Scope> Replicated<W> {
             (None, _) => {}
             (Some(op), None) => self.reply_written(step, op, at),
             (Some(op), Some(before)) => step.effects.reply(op, self.changed(before, wrote.then_some(id))),
+        }
+    }
+
+    /// What a change wrote at `at` may have been replaced already in the page that brought its key: then it is in no chain here, nor in the log of own updates. Others are sent what has taken its place, also after a
+    /// restart, which finds what that log gets from now on.
+    fn lacks_own<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>, at: Timestamp) {
+        let in_log = at <= self.in_store.get(self.place.dc());
+        if W::REACH != Reach::Everywhere && !in_log && at > self.group.saved.installed {
+            self.group.saved.installed = at;
+            self.save(step);
         }
     }
 

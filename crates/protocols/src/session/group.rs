@@ -84,8 +84,8 @@ impl Wire for Saved {
     }
 }
 
-/// The latest requests that a leader has put into its log, so that a message that comes twice is one write. A new leader begins with those in its log. And those that a member which does not lead
-/// has sent back: it has nothing more to do with them.
+/// The latest requests that a leader has put into its log, so that a message that comes twice is one write. A new leader begins with those in its log, and what it holds. And those that a member which does not lead
+/// has sent back: it has nothing more to do with them while it does not.
 #[derive(Default)]
 pub(super) struct Placed {
     known: BTreeSet<(u64, u64)>,
@@ -246,7 +246,10 @@ impl<W: Scope> Replicated<W> {
             true => self.group.node.tick(),
             false => self.stand_back(step),
         }
-        self.place_unsent(step);
+        // The library may have given up a hand-over. Who does not lead waits for another leader: what the one that it knows has sent back, that one does not take.
+        if self.group.is_leader() {
+            self.place_unsent(step);
+        }
         self.pump(step);
         self.lead(step);
         self.compact(step);
@@ -418,7 +421,10 @@ impl<W: Scope> Replicated<W> {
     fn place_unsent<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         if self.group.leader().is_some() {
             for write in std::mem::take(&mut self.unsent) {
-                self.place_write(step, write);
+                // One of a client here that was sent back twice may have been answered meanwhile.
+                if write.from != self.place.server || self.proposals.contains_key(&write.request) {
+                    self.place_write(step, write);
+                }
             }
         }
     }
@@ -442,6 +448,11 @@ impl<W: Scope> Replicated<W> {
     fn begin_to_lead<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         self.group.snapshots.clear();
         self.group.heard_us.clear();
+        // What it has sent back comes again if it leads.
+        self.group.placed = Placed::default();
+        for write in self.guarded.held() {
+            self.group.placed.note(seat(write.from.dc, write.from.replica), write.request);
+        }
         let log: Vec<(u64, Vec<u8>)> = self.group.log().after(0).map(|entry| (entry.index, entry.data.to_vec())).collect();
         let mut unapplied = Vec::new();
         for (index, data) in log {

@@ -76,6 +76,11 @@ impl Guarded {
         self.waiting.push(write);
     }
 
+    /// Those that wait.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Write> {
+        self.waiting.iter()
+    }
+
     pub(super) fn abandon(&mut self, from: ServerId, request: u64) {
         self.waiting.retain(|write| write.from != from || write.request != request);
     }

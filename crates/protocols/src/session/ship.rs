@@ -15,6 +15,7 @@ use rheostat_core::store::{KeepAll, Store};
 use rheostat_core::version::Update;
 use rheostat_core::wire::Wire;
 use rheostat_group::seat_of;
+use std::collections::BTreeMap;
 
 /// A shipper's ends of its links.
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub(super) struct Shipper {
     links: Vec<(LinkSender, u8)>,
     /// What the group was last told of other data centers' progress.
     told: TimestampVector,
+    /// A leader's, where all data centers are one group: per data center, the entry that it is awaited at, and up to where it has the writes then.
+    awaited: BTreeMap<DcId, (u64, Timestamp)>,
     /// Of what is sent from the chains.
     portions: Portions<u64>,
 }
@@ -46,19 +49,35 @@ impl<W: Scope> Replicated<W> {
         self.shipper.active
     }
 
+    /// Up to which entry all members in data center `dc` have the log, as the leader knows.
+    fn matched(&self, dc: DcId) -> u64 {
+        let (configuration, tracker) = (self.group.configuration(), self.group.node.raft.prs());
+        let matched = |to: ServerId| {
+            let holder = configuration.holder(seat(to.dc, to.replica));
+            holder.and_then(|holder| tracker.get(holder)).map_or(0, |progress| progress.matched)
+        };
+        self.replicas_of(dc).map(matched).min().unwrap_or(0)
+    }
+
     /// Tells the group how far each data center has its writes.
     pub(super) fn tell_progress<S: Store<u64>>(&mut self, step: &mut Step<'_, Self, S>) {
         if W::REACH == Reach::Everywhere && self.group.is_leader() {
             let (applied, own) = (self.group.applied, self.stable.max());
-            let tracker = self.group.node.raft.prs();
-            let reached = |to: ServerId| {
-                let holder = self.group.configuration().holder(seat(to.dc, to.replica));
-                holder.and_then(|holder| tracker.get(holder)).is_some_and(|progress| progress.matched >= applied)
-            };
-            let matched = |dc: DcId| self.replicas_of(dc).all(reached);
             // Its own data center too: to the other members it is another one.
-            let reached: TimestampVector = (0..self.place.data_centers).map(DcId).filter(|dc| matched(*dc)).map(|dc| (dc, own)).collect();
-            self.acknowledged.join(&reached);
+            for dc in (0..self.place.data_centers).map(DcId) {
+                let matched = self.matched(dc);
+                // Who is far away never has all that is applied here, while others go on writing.
+                let awaited = self.shipper.awaited.entry(dc).or_insert((applied, own));
+                let reached = if matched >= applied {
+                    own
+                } else if matched >= awaited.0 {
+                    awaited.1
+                } else {
+                    continue;
+                };
+                *awaited = (applied, own);
+                self.acknowledged.raise(dc, reached);
+            }
         } else if !self.is_shipper() {
             return;
         }

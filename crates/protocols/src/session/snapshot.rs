@@ -144,6 +144,8 @@ impl<W: Scope> Replicated<W> {
         let Some(mut pages) = self.pages.take_if(|pages| (seat_of(pages.leader), pages.index(), pages.next) == asked) else { return };
         pages.seen.extend(updates.iter().flat_map(|update| &update.items).map(|item| item.key.clone()));
         updates.into_iter().for_each(|update| self.install(step, update));
+        // Who reads the past does not find here what these have replaced.
+        step.forget_before(Timestamp::new(step.now.physical_ms, 0).max(self.in_store.max()));
         let (complete, rest) = next.unwrap_or((slots::SLOTS, 0));
         for slot in at.0..complete {
             self.bury_absent(step, slot, snapshot, &pages.seen);

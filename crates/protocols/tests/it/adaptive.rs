@@ -326,6 +326,31 @@ fn a_partition_lives_only_where_it_is_placed() {
     assert!(matches!(awaited, Execution::Done { .. }), "{awaited:?}");
 }
 
+/// A deletion of what one data center alone holds is hidden nowhere; what it depends on can be. Who has read it waits for that elsewhere, though nothing is left of it.
+#[test]
+fn a_deletion_where_nobody_else_has_the_key_is_remembered_for_what_it_depends_on() {
+    for tracking in ["data-center", "server"] {
+        let mut desk = Desk::new("adaptive", &format!("placement = [[0], [0, 1]]\ntracking = \"{tracking}\""), 2, 2);
+        let (k, cause) = (key("k", 0, 2), key("cause", 1, 2));
+        let (mut writer, mut alice) = (desk.session(), desk.session());
+        desk.pass(SLOW, everything);
+        desk.put(0, &mut writer, &k, "old");
+        assert_eq!(desk.get(0, &mut alice, &k).as_deref(), Some("old"), "{tracking}");
+        desk.pass(300, everything);
+        desk.put(0, &mut writer, &cause, "cause");
+        desk.delete(0, &mut writer, &k);
+        desk.pass(3_000, without(1));
+        let at = server(0, 0);
+        assert_eq!(desk.replicas[&at].status(desk.now(at)).store.versions, 0, "{tracking}: the deletion is collected");
+        assert_eq!(desk.get(0, &mut alice, &k), None, "{tracking}");
+        assert_eq!(desk.get(0, &mut alice.clone(), &cause).as_deref(), Some("cause"), "{tracking}: at home nothing waits");
+        let (at, op) = waits(&mut desk, 1, &mut alice, &cause, Dial::default());
+        desk.pass(1_000, everything);
+        let Some((Outcome::Read(read, _), _)) = desk.done.remove(&(at, op)) else { panic!("{tracking}: it still waits") };
+        assert_eq!(text(read).as_deref(), Some("cause"), "{tracking}");
+    }
+}
+
 /// Superseded versions and tombstones go when nobody here can ask for them, and not before.
 #[test]
 fn versions_and_tombstones_are_collected_below_the_stable_cut() {
@@ -387,6 +412,32 @@ fn groups_that_were_made_outlive_a_restart() {
     let end = registrar.server.store().end();
     assert_eq!(registrar.again(end, "groups = [[0, 2]]").gauge("checking_groups"), 1.0);
     assert_eq!(registrar.again(end, "").gauge("checking_groups"), 0.0);
+}
+
+/// What the registrar says after it has lost its disk counts for those who have heard of more changes than it has made since.
+#[test]
+fn groups_are_made_by_a_registrar_that_has_lost_its_table() {
+    const OPTIONS: &str = "propose_after = 1\nremove_after_ms = 500";
+    let mut desk = Desk::new("adaptive", OPTIONS, 2, 4);
+    desk.pass(SLOW, everything);
+    let read = |desk: &mut Desk, partitions: [u16; 2]| {
+        let mut reader = desk.session();
+        for partition in partitions {
+            get(desk, 0, &mut reader, &key("x", partition, 4), Dial::default());
+        }
+        desk.pass(200, everything);
+    };
+    let known = |desk: &Desk| [0, 1, 2, 3].map(|partition| gauge(desk, server(0, partition), "checking_groups"));
+    for _ in 0..3 {
+        read(&mut desk, [1, 2]);
+        assert_eq!(known(&desk), [1.0; 4]);
+        desk.pass(800, everything);
+        assert_eq!(known(&desk), [0.0; 4]);
+    }
+    desk.lose_disk("adaptive", OPTIONS, server(0, 0));
+    desk.pass(200, everything);
+    read(&mut desk, [2, 3]);
+    assert_eq!(known(&desk), [1.0; 4]);
 }
 
 /// A server outside of a group asks its members to be told what they have, and again before that ends: so a word that is lost is made up for in time.

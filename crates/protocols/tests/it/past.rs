@@ -2,7 +2,7 @@
 
 use crate::common::{Desk, START_MS, begin, key, open_keeping, server};
 use rheostat_clock::{DcId, Timestamp};
-use rheostat_core::dial::{AsOf, Dial};
+use rheostat_core::dial::{AsOf, Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{Place, ServerId};
 use rheostat_core::operation::Operation;
@@ -56,6 +56,64 @@ fn a_read_of_the_past_stays_in_its_partition() {
     assert!(matches!(&one, Outcome::Many(reads, _) if reads.len() == 2), "{one:?}");
     let two = desk.run(0, &mut desk.session(), read(&[&x, &y]));
     assert!(matches!(&two, Outcome::Failed(Failure::Refused(why)) if why.contains("several partitions")), "{two:?}");
+}
+
+/// A member of a group that was away for long is given the newest versions. Of what these have replaced it knows nothing, and says so.
+#[test]
+fn a_member_that_was_given_pages_has_no_history_of_before() {
+    const OPTIONS: &str = "heartbeat_ms = 5\nelection_ms = 30\nquiet_ms = 50\nkeep_entries = 4";
+    for protocol in ["session", "strong"] {
+        let mut desk = Desk::with_replicas(protocol, OPTIONS, 1, 1, 3);
+        desk.under_way.clear();
+        for id in desk.servers() {
+            let place = Place { server: id, data_centers: 1, partitions: 1, first_partitions: 1, replicas: 3 };
+            desk.replicas.insert(id, open_keeping(60_000, protocol, OPTIONS, place));
+            desk.with(id, |replica, now, out| replica.start(now, out));
+        }
+        desk.pass(300, |_, _| true);
+        let leads = desk.servers().into_iter().find(|id| desk.gauge(*id, "leader") == 1.0).unwrap();
+        let away = desk.servers().into_iter().find(|id| *id != leads).unwrap();
+        let without = move |from: ServerId, to: ServerId| from != away && to != away;
+        let x = key("x", 0, 1);
+        let put = |desk: &mut Desk, value: &str, wanted: &dyn Fn(ServerId, ServerId) -> bool| {
+            let item = rheostat_core::version::Item { key: x.clone(), value: Some(value.as_bytes().into()), expires_ms: 0 };
+            let put = Operation::Put { items: smallvec![item], dial: Dial::default() };
+            let mut session = desk.session();
+            let outcome = desk.ask(leads, &mut session, put, 200, wanted);
+            assert!(matches!(outcome, Some(Outcome::Written(_))), "{protocol}: {outcome:?}");
+        };
+        put(&mut desk, "early", &|_, _| true);
+        desk.pass(100, |_, _| true);
+        for n in 0..20 {
+            put(&mut desk, &n.to_string(), &without);
+        }
+        desk.pass(100, without);
+        let then = Timestamp::new(desk.now(leads).physical_ms, 0);
+        desk.pass(100, without);
+        put(&mut desk, "late", &without);
+        desk.under_way.clear();
+        let get = |as_of| Operation::Get { key: x.clone(), dial: Dial { as_of, ..Dial::at(Level::Eventual) } };
+        let ask = |desk: &mut Desk, at: ServerId, as_of| {
+            let mut session = desk.session();
+            desk.ask(at, &mut session, get(as_of), 0, |_, _| false).expect("nothing is waited for")
+        };
+        let value = |outcome: Outcome| match outcome {
+            Outcome::Read(read, _) => crate::common::text(read),
+            other => panic!("{protocol}: {other:?}"),
+        };
+        desk.pass(600, |_, _| true);
+        assert_eq!(value(ask(&mut desk, away, None)).as_deref(), Some("late"), "{protocol}: it has caught up");
+        assert_eq!(value(ask(&mut desk, leads, AsOf::new(then))).as_deref(), Some("19"), "{protocol}");
+        let past = ask(&mut desk, away, AsOf::new(then));
+        assert!(matches!(&past, Outcome::Failed(Failure::Refused(why)) if why.contains("before what is kept")), "{protocol}: {past:?}");
+        // From then on it has all.
+        desk.pass(100, |_, _| true);
+        let now = Timestamp::new(desk.now(away).physical_ms, 0);
+        desk.pass(100, |_, _| true);
+        put(&mut desk, "later", &|_, _| true);
+        desk.pass(100, |_, _| true);
+        assert_eq!(value(ask(&mut desk, away, AsOf::new(now))).as_deref(), Some("late"), "{protocol}");
+    }
 }
 
 /// A server that goes on running and is sent another data center's updates in parts lacks what newer versions had replaced by then: it has no checkpoint of before any more.

@@ -372,6 +372,44 @@ fn what_others_send_to_a_leader_that_hands_over_is_done_by_the_next() {
     }
 }
 
+/// A leader that starts again leads no more, and the others learn that when one is elected. What they have sent it meanwhile is done then, also if it is that one again.
+#[test]
+fn what_is_sent_to_a_leader_that_has_started_again_is_done_by_the_next() {
+    for (replicas, guarded, again) in [(2, false, false), (3, false, false), (3, true, false), (3, false, true), (3, true, true)] {
+        let why = format!("{replicas} members, guarded: {guarded}, the same one again: {again}");
+        let mut members = Members::<InDataCenter>::new(1, replicas);
+        let (leads, k, other) = (members.leader(), key("k", 0, 1), key("other", 0, 1));
+        let at = members.desk.servers().into_iter().find(|id| *id != leads).unwrap();
+        members.write(leads, put(&k, Some("before")), all);
+        members.pass(100, all);
+        members.restart(leads);
+        let op = members.start(at, if guarded { put_if_absent(&k, "after", &other) } else { put(&k, Some("after")) });
+        // Where it is to lead again, nobody hears of others who want to.
+        let heard = |(from, _, frame): &Frame| {
+            let asks = matches!(Message::from_bytes(frame), Ok(Message::Raft(message)) if message.is_candidacy());
+            !again || *from == leads || !asks
+        };
+        let mut outcome = None;
+        for _ in 0..1_000 {
+            members.pass(1, |_, _| false);
+            members.desk.under_way.retain(heard);
+            while members.deliver_first() {
+                members.desk.under_way.retain(heard);
+            }
+            outcome = members.desk.done.remove(&(at, op)).map(|(outcome, _)| outcome);
+            if outcome.is_some() {
+                break;
+            }
+        }
+        assert!(matches!(outcome, Some(Outcome::Written(_))), "{why}: {outcome:?}");
+        assert!(!again || members.leader() == leads, "{why}");
+        members.pass(50, all);
+        for id in members.desk.servers() {
+            assert_eq!(members.has(id, &k).as_deref(), Some("after"), "{why}, at {id}");
+        }
+    }
+}
+
 /// What a leader was asked under a condition, and had not decided when it handed over, is decided by the next one.
 #[test]
 fn what_a_leader_has_not_decided_when_it_hands_over_is_decided_by_the_next() {

@@ -256,6 +256,21 @@ fn a_minority_serves_only_what_it_can() {
     assert_eq!(value(desk.ask(server(2, 0), &mut desk.session(), get(&k, Level::Strong), 300, all)).as_deref(), Some("2"));
 }
 
+/// A data center that is away gets what it lacks of the log that all agree on, or in pages: nobody keeps own writes for it besides.
+#[test]
+fn own_writes_are_kept_for_nobody_where_everybody_agrees() {
+    let mut desk = group("strong", "", 3, 1);
+    let (at, k) = (leader(&desk, None).unwrap(), key("k", 0, 1));
+    let away = desk.servers().into_iter().find(|id| *id != at).unwrap();
+    let alive = move |a: ServerId, b: ServerId| a != away && b != away;
+    for n in 0..200 {
+        written(desk.ask(at, &mut desk.session(), put(&k, &n.to_string()), 100, alive));
+    }
+    desk.pass(500, alive);
+    let memory_bytes = desk.replicas[&at].status(desk.now(at)).store.memory_bytes;
+    assert!(memory_bytes < 5_000, "{memory_bytes} bytes for one key");
+}
+
 /// A member that was away for longer than the log gets the state in pages, with deletions, and goes on with the log.
 #[test]
 fn a_member_that_was_away_for_long_gets_the_state() {
@@ -574,6 +589,37 @@ fn replication_is_awaited_at_every_member() {
     }
 }
 
+/// A data center that is far away never has all that the leader has applied while others write on; what was written before the way there and back it has.
+#[test]
+fn a_far_data_center_is_counted_while_others_write_on() {
+    let mut desk = group("strong", "", 3, 1);
+    let at = leader(&desk, None).unwrap();
+    let far = desk.servers().into_iter().find(|id| *id != at).unwrap();
+    let (k, mut late) = (key("k", 0, 1), std::collections::VecDeque::<(u64, Frame)>::new());
+    // A write and a millisecond. What goes there or comes from there takes 12 of them.
+    let mut write = |desk: &mut Desk, n: u32| {
+        let mut session = desk.session();
+        desk.with(at, |replica, now, out| replica.execute(now, put(&k, &n.to_string()), &mut session, out));
+        pass_frames(desk, |frame| frame.0 != far && frame.1 != far);
+        let due_us = desk.now_us + 12_000;
+        late.extend(desk.under_way.drain(..).map(|frame| (due_us, frame)));
+        while let Some((_, (from, to, frame))) = late.pop_front_if(|(due_us, _)| *due_us <= desk.now_us) {
+            desk.with(to, |replica, now, out| replica.receive(now, from, &frame, out));
+        }
+    };
+    (0..100).for_each(|n| write(&mut desk, n));
+    let newest = |(outcome, _): &(Outcome, Session)| if let Outcome::Written(version) = outcome { Some(version.written) } else { None };
+    let upto = desk.done.values().filter_map(newest).max().unwrap();
+    let wait = Operation::AwaitReplication { upto, data_centers: 2 };
+    let mut session = desk.session();
+    let execution = desk.with(at, |replica, now, out| replica.execute(now, wait, &mut session, out));
+    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    (100..300).for_each(|n| write(&mut desk, n));
+    let outcome = desk.done.remove(&(at, op)).map(|(outcome, _)| outcome);
+    let Some(Outcome::Replicated(progress)) = &outcome else { panic!("{outcome:?}") };
+    assert!(progress.iter().all(|reached| *reached >= upto), "{upto}: {progress:?}");
+}
+
 /// A leader that is going to stop hands over first: in a round of messages, without an election's time, and without losing what its own clients write meanwhile.
 #[test]
 fn a_leader_that_stops_hands_over_first() {
@@ -669,6 +715,58 @@ fn a_member_that_gets_the_state_is_not_the_shipper() {
     assert_eq!((desk.gauge(away, "installing_snapshot"), desk.gauge(away, "ships")), (1.0, 0.0));
     let there = leader(&desk, Some(1)).unwrap();
     assert_eq!(value(desk.ask(there, &mut desk.session(), get(&k, Level::Eventual), 0, all)).as_deref(), Some("late"));
+}
+
+/// A change came replaced in the page of its key: the member that was given it has the change nowhere. As the shipper it does not say that nothing was written there.
+#[test]
+fn a_change_that_was_replaced_in_a_page_is_not_shipped_as_nothing() {
+    let mut desk = group("session", "keep_entries = 4", 3, 3);
+    let (leads, there) = (leader(&desk, Some(0)).unwrap(), leader(&desk, Some(1)).unwrap());
+    let away = desk.servers().into_iter().find(|id| id.dc.0 == 0 && desk.gauge(*id, "ships") == 1.0).unwrap();
+    let (k, other) = (key("k", 0, 1), key("other", 0, 1));
+    let alive = move |from: ServerId, to: ServerId| from != away && to != away;
+    for n in 0..12 {
+        written(desk.ask(leads, &mut desk.session(), put(&other, &n.to_string()), 100, alive));
+    }
+    desk.pass(1_500, alive);
+    desk.under_way.clear();
+    let page = |frame: &Frame| matches!(Message::from_bytes(&frame.2), Ok(Message::Page { .. }));
+    let far = |frame: &Frame| (frame.0.dc.0 == 2) != (frame.1.dc.0 == 2);
+    let pass = |desk: &mut Desk, wanted: &dyn Fn(&Frame) -> bool| {
+        pass_frames(desk, wanted);
+        desk.under_way.clear();
+    };
+    // The member is told of a snapshot, and everybody has what was written up to there. Then data center 2 is cut off.
+    (0..60).for_each(|_| pass(&mut desk, &|frame| !page(frame)));
+    assert_eq!(desk.gauge(away, "installing_snapshot"), 1.0);
+    let mut alice = desk.session();
+    let mine = set_if(&k, "mine", SetCondition::IfAbsent);
+    let execution = desk.with(leads, |replica, now, out| replica.execute(now, mine, &mut alice, out));
+    let Execution::Waiting(op) = execution else { panic!("{execution:?}") };
+    while !desk.done.contains_key(&(leads, op)) {
+        pass(&mut desk, &|frame| !page(frame) && !far(frame));
+    }
+    let (outcome, mut alice) = desk.done.remove(&(leads, op)).unwrap();
+    assert!(matches!(outcome, Outcome::Changed { version: Some(_), .. }), "{outcome:?}");
+    let mut bob = desk.session();
+    let execution = desk.with(there, |replica, now, out| replica.execute(now, put(&k, "theirs"), &mut bob, out));
+    assert!(matches!(execution, Execution::Waiting(_)), "{execution:?}");
+    let has = |desk: &mut Desk, at: ServerId| {
+        let mut session = desk.session();
+        value(desk.ask(at, &mut session, get(&k, Level::Eventual), 0, |_, _| false))
+    };
+    while has(&mut desk, leads).as_deref() != Some("theirs") {
+        pass(&mut desk, &|frame| !page(frame) && !far(frame));
+    }
+    // The pages come, and the log after them.
+    while desk.gauge(away, "installing_snapshot") == 1.0 || desk.gauge(away, "ships") == 0.0 {
+        pass(&mut desk, &|frame| !far(frame));
+    }
+    // Data center 2 hears this member, and not yet data center 1. It does not know what has become of the change.
+    let at = leader(&desk, Some(2)).unwrap();
+    let without_one = |from: ServerId, to: ServerId| (from.dc.0 == 1) == (to.dc.0 == 1);
+    assert_eq!(desk.ask(at, &mut alice.clone(), get(&k, Level::SESSION), 2_500, without_one), None, "it waits");
+    assert_eq!(value(desk.ask(at, &mut alice, get(&k, Level::SESSION), 2_500, all)).as_deref(), Some("theirs"));
 }
 
 /// A new leader has entries that its group has not agreed on yet. What they bring of another data center is not said to be here.

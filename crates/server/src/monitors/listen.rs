@@ -1,10 +1,11 @@
 //! Subscribers to what monitors say: callers of gRPC's `WatchMonitors`, and RESP connections that listen.
 
 use super::message::{Told, What};
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, watch};
 use tokio_stream::Stream;
 
@@ -29,11 +30,20 @@ impl Heard {
     }
 }
 
+/// One of [`SUBSCRIBERS`] places: another one's as soon as the first of its two holders has dropped it.
+#[derive(Clone)]
+struct Place(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *lock(&self.0) = None;
+    }
+}
+
 /// A subscription: what is heard.
 pub(crate) struct Listening {
     heard: mpsc::Receiver<Heard>,
-    /// Another one's as soon as this is dropped.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Listening {
@@ -63,38 +73,37 @@ impl Told {
 }
 
 impl Shared {
-    /// Subscribes to what monitors anywhere say of the predicate `name` (empty: of all): the last `recent` events, and what follows, until the subscription is dropped or it is `over`. Errors: there are
-    /// too many subscribers.
+    /// Subscribes to what monitors anywhere say of the predicate `name` (empty: of all): the last `recent` events, and what follows, until the subscription is dropped or it is `over`, or its owner
+    /// has taken nothing of what waits for twice `limits.stall_timeout_ms`: a connection that does not read is closed before that. Errors: there are too many subscribers.
     pub(crate) fn listen_to_monitors(&self, name: String, recent: usize, over: watch::Receiver<bool>) -> Result<Listening, String> {
         let place = self.monitors.subscribers.clone().try_acquire_owned();
-        let _place = place.map_err(|_| format!("{SUBSCRIBERS} are subscribed to this node already"))?;
+        let place = place.map_err(|_| format!("{SUBSCRIBERS} are subscribed to this node already"))?;
+        let _place = Place(Arc::new(Mutex::new(Some(place))));
         let (sender, heard) = mpsc::channel(WAITING);
         let (told, before) = self.monitors.subscribe();
         let skipped = before.len().saturating_sub(recent);
         let before = before.into_iter().skip(skipped).collect();
-        tokio::spawn(forward(told, before, name, sender, over));
+        let (place, patience) = (_place.clone(), Duration::from_millis(self.config.limits.stall_timeout_ms) * 2);
+        tokio::spawn(async move {
+            forward((told, before), name, Handing { sender, over, patience }).await;
+            drop(place);
+        });
         Ok(Listening { heard, _place })
     }
 }
 
-async fn forward(
-    mut told: broadcast::Receiver<Arc<Told>>,
-    before: Vec<Arc<Told>>,
-    name: String,
-    sender: mpsc::Sender<Heard>,
-    mut over: watch::Receiver<bool>,
-) {
+async fn forward((mut told, before): (broadcast::Receiver<Arc<Told>>, Vec<Arc<Told>>), name: String, mut to: Handing) {
     for told in before {
-        if told.is_for(&name) && !hand_over(&sender, Heard::Told(told), &mut over).await {
+        if told.is_for(&name) && !to.hand_over(Heard::Told(told)).await {
             return;
         }
     }
     loop {
         let next = tokio::select! {
             next = told.recv() => next,
-            () = sender.closed() => return,
+            () = to.sender.closed() => return,
             // An error is the end too.
-            _ = over.wait_for(|over| *over) => return,
+            _ = to.over.wait_for(|over| *over) => return,
         };
         let heard = match next {
             Ok(told) if !told.is_for(&name) => continue,
@@ -102,16 +111,60 @@ async fn forward(
             Err(broadcast::error::RecvError::Lagged(missed)) => Heard::Missed(missed),
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        if !hand_over(&sender, heard, &mut over).await {
+        if !to.hand_over(heard).await {
             return;
         }
     }
 }
 
-/// Says whether it was handed over: the subscriber may read nothing for long, and it be over meanwhile.
-async fn hand_over(sender: &mpsc::Sender<Heard>, heard: Heard, over: &mut watch::Receiver<bool>) -> bool {
-    tokio::select! {
-        sent = sender.send(heard) => sent.is_ok(),
-        _ = over.wait_for(|over| *over) => false,
+/// To whom it is told.
+struct Handing {
+    sender: mpsc::Sender<Heard>,
+    over: watch::Receiver<bool>,
+    /// So long it may take nothing of what waits.
+    patience: Duration,
+}
+
+impl Handing {
+    /// Says whether it was handed over: the subscriber may read nothing for too long, or it be over meanwhile.
+    async fn hand_over(&mut self, heard: Heard) -> bool {
+        tokio::select! {
+            sent = self.sender.send(heard) => sent.is_ok(),
+            _ = self.over.wait_for(|over| *over) => false,
+            () = tokio::time::sleep(self.patience) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(number: u64) -> Arc<Told> {
+        Arc::new(Told { node: "a".into(), number, at_ms: 1, keyspace: "k".into(), what: What::Gap(None, "a gap".into()) })
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_of_what_waits_is_told_nothing_more() {
+        let (_tell, hears) = broadcast::channel(1);
+        let (_over, over) = watch::channel(false);
+        let (sender, mut heard) = mpsc::channel(1);
+        let handing = Handing { sender, over, patience: Duration::from_millis(20) };
+        // It ends though nobody reads, and nobody says that it is over.
+        forward((hears, (0..3).map(told).collect()), String::new(), handing).await;
+        assert!(matches!(heard.recv().await, Some(Heard::Told(told)) if told.number == 0));
+        assert!(heard.recv().await.is_none());
+    }
+
+    #[test]
+    fn a_place_is_free_when_one_of_its_holders_has_gone() {
+        let places = Arc::new(tokio::sync::Semaphore::new(1));
+        for first in [true, false] {
+            let place = Place(Arc::new(Mutex::new(places.clone().try_acquire_owned().ok())));
+            let other = place.clone();
+            assert_eq!(places.available_permits(), 0);
+            drop(if first { place } else { other });
+            assert_eq!(places.available_permits(), 1, "though the other one is there");
+        }
     }
 }

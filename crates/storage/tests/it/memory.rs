@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rheostat_core::store::{Recovered, Store};
 use rheostat_core::{DcId, Timestamp};
 use rheostat_storage::MemoryStore;
-use rheostat_storage::conformance::{self, Driver, Meta, append, delete, flush, id, model, put};
+use rheostat_storage::conformance::{self, Driver, Meta, TestCut, append, delete, flush, id, model, put};
 
 struct Volatile;
 
@@ -96,6 +96,22 @@ fn a_checkpoint_bounds_the_log_and_changes_nothing() {
     assert_eq!(crashed.end(), store.end());
     let after = id(60, 0).written;
     assert_eq!(crashed.own_updates(after, 1 << 20).expect("reads"), store.own_updates(after, 1 << 20).expect("reads"));
+}
+
+/// One key that is written again and again takes little, but for what a data center that is away has yet to get.
+#[test]
+fn what_is_kept_for_links_counts_as_memory() {
+    let mut store = Volatile.create();
+    let write = |store: &mut MemoryStore<Meta>, at| {
+        store.append(&put(id(at, 0), &["a"]), true, &TestCut::upto(at)).expect("appends");
+    };
+    write(&mut store, 1);
+    let one = store.stats().memory_bytes;
+    (2..=1000).for_each(|at| write(&mut store, at));
+    assert_eq!(store.stats().versions, 1);
+    assert!(store.stats().memory_bytes > one + 999 * 16, "{}", store.stats().memory_bytes);
+    store.release(id(1000, 0).written);
+    assert!(store.stats().memory_bytes < one, "{}", store.stats().memory_bytes);
 }
 
 /// A portion of what another data center wrote is no larger than was asked for, or is one update.
