@@ -299,11 +299,8 @@ async fn take_out(arguments: &Remove, json: bool, topology: &v1::TopologyRespons
     let Parted { left, gone, already } = part(name, topology, nodes).await?;
     if !already {
         let answers = status_of_all(&gone).await;
-        let silent: Vec<String> = gone
-            .iter()
-            .zip(&answers)
-            .filter_map(|(node, answer)| Some(format!("{}: {}", node.info.name, plain(answer.as_ref().err()?))))
-            .collect();
+        let silent: Vec<String> =
+            gone.iter().zip(&answers).filter_map(|(node, answer)| Some(format!("{}: {}", node.info.name, plain(answer.as_ref().err()?)))).collect();
         if !silent.is_empty() || gone.is_empty() {
             return Err(format!(
                 "every node of {name} must answer, since what only one of them has would be lost; these do not: {}. If it is gone for ever: rheostat ctl dc lost {name}",
@@ -684,7 +681,9 @@ fn tell_plan(name: &str, json: bool, had: &BTreeMap<Place, Vec<Had>>, nowhere: &
     if json {
         let row = |((keyspace, partition), had): (&Place, &Vec<Had>)| json!({ "keyspace": keyspace, "partition": partition, "heard_until_ms": newest(had), "heard_by_all_until_ms": oldest(had) });
         let alone = |(keyspace, partition): &Place| json!({ "keyspace": keyspace, "partition": partition });
-        output::json(&json!({ "data_center": name, "given_up": false, "now_ms": now_ms, "partitions": had.iter().map(row).collect::<Vec<_>>(), "held_by_no_other": nowhere.iter().map(alone).collect::<Vec<_>>() }));
+        output::json(
+            &json!({ "data_center": name, "given_up": false, "now_ms": now_ms, "partitions": had.iter().map(row).collect::<Vec<_>>(), "held_by_no_other": nowhere.iter().map(alone).collect::<Vec<_>>() }),
+        );
         return;
     }
     say!("{name} answers nobody. Giving it up loses what it wrote after it was last heard of, and nothing else:");
