@@ -69,40 +69,31 @@ impl Drop for Reserve {
     }
 }
 
-/// A connection's place among those that the process can have open.
-pub(crate) struct Place(());
+/// A place for a connection, among all that the process can have open or among clients'.
+pub(crate) struct Place(&'static AtomicUsize);
 
-/// A place for a connection; `None` if what is left is kept for stores and links.
-pub(crate) fn take() -> Option<Place> {
-    if OPEN.fetch_add(1, Ordering::Relaxed) < most_connections() {
-        return Some(Place(()));
+impl Place {
+    /// One of `most`, of which `taken` are taken.
+    fn of(taken: &'static AtomicUsize, most: usize) -> Option<Place> {
+        let place = Place(taken);
+        (taken.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
-    OPEN.fetch_sub(1, Ordering::Relaxed);
-    None
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        OPEN.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The place of a client's connection among those that clients can have; it has one of all, too.
-pub(crate) struct Client(());
-
-/// A place for a client's connection; `None` if what is left is kept for operators.
-pub(crate) fn take_client() -> Option<Client> {
-    if CLIENTS.fetch_add(1, Ordering::Relaxed) < most_clients() {
-        return Some(Client(()));
-    }
-    CLIENTS.fetch_sub(1, Ordering::Relaxed);
-    None
+/// A place for a connection; `None` if what is left is kept for stores and links.
+pub(crate) fn take() -> Option<Place> {
+    Place::of(&OPEN, most_connections())
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        CLIENTS.fetch_sub(1, Ordering::Relaxed);
-    }
+/// A place for a client's connection, which has one of all, too; `None` if what is left is kept for operators.
+pub(crate) fn take_client() -> Option<Place> {
+    Place::of(&CLIENTS, most_clients())
 }
 
 #[cfg(test)]

@@ -111,51 +111,14 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clocks::Clocks;
-    use crate::config::{KeyspaceConfig, Member, NodeConfig};
-    use crate::keyspace::KeyspaceInfo;
-    use crate::life::Lives;
-    use crate::placement::Placement;
-    use crate::receipts::Receipts;
-    use crate::seats::Seats;
-    use crate::shard::mailbox::mailbox;
-    use crate::topology::Topology;
-    use rheostat_core::token::TokenKeys;
-    use std::sync::Arc;
+    use crate::shared::tests::one_of;
 
     const KEYSPACE: KeyspaceId = KeyspaceId(0);
     const PARTITION: PartitionId = PartitionId(0);
 
     /// The last of the nodes a0, a1, ... of one data center, which own one partition each; with a keyspace of three replicas.
     fn last_of(nodes: u16) -> Shared {
-        let mut config = NodeConfig::new("test", &format!("a{}", nodes - 1), "a");
-        config.partitions = nodes;
-        let member = |index: u16| Member {
-            name: format!("a{index}"),
-            data_center: "a".into(),
-            peer: Some("127.0.0.1:1".into()),
-            resp: None,
-            grpc: None,
-            admin: None,
-            partitions: Some(vec![index]),
-            added: false,
-        };
-        config.members = (0..nodes).map(member).collect();
-        let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
-        config.keyspaces = vec![KeyspaceConfig { replicas: 3, ..keyspace }];
-        let topology = Topology::new(&config);
-        let keyspaces = vec![KeyspaceInfo::new(KEYSPACE, &config.keyspaces[0], false).unwrap()];
-        let placement = Placement::new(&topology, 1);
-        let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
-        Shared::new(
-            config,
-            topology,
-            keyspaces,
-            (Clocks::new(0, 0, 60_000), Lives::default()),
-            shards,
-            (placement, Seats::default(), Arc::default()),
-            (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap()), None),
-        )
+        one_of(nodes, nodes - 1, &[3], 1)
     }
 
     fn led(replica: u8, term: u64) -> Led {

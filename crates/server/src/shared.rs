@@ -516,17 +516,17 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::config::{KeyspaceConfig, Member};
     use crate::shard::mailbox::mailbox;
     use rheostat_core::dial::Dial;
     use std::time::Duration;
 
-    /// Node `a0` of four in data center `a`, one partition each, two keyspaces: one server for each partition, and three.
-    fn shared() -> Shared {
-        let mut config = NodeConfig::new("test", "a0", "a");
-        config.partitions = 4;
+    /// Node `here` of the `nodes` a0, a1, ... of data center `a`, which own one partition each; with a keyspace for each of `replicas`, and so many shards.
+    pub(crate) fn one_of(nodes: u16, here: u16, replicas: &[u8], shards: usize) -> Shared {
+        let mut config = NodeConfig::new("test", &format!("a{here}"), "a");
+        config.partitions = nodes;
         let member = |index: u16| Member {
             name: format!("a{index}"),
             data_center: "a".into(),
@@ -537,13 +537,13 @@ mod tests {
             partitions: Some(vec![index]),
             added: false,
         };
-        config.members = (0..4).map(member).collect();
+        config.members = (0..nodes).map(member).collect();
         let keyspace: KeyspaceConfig = toml::from_str("name = \"k\"\nprotocol = \"causal\"").unwrap();
-        config.keyspaces = vec![keyspace.clone(), KeyspaceConfig { replicas: 3, ..keyspace }];
+        config.keyspaces = replicas.iter().map(|replicas| KeyspaceConfig { replicas: *replicas, ..keyspace.clone() }).collect();
         let topology = Topology::new(&config);
         let keyspaces = config.keyspaces.iter().enumerate();
         let keyspaces = keyspaces.map(|(index, keyspace)| KeyspaceInfo::new(KeyspaceId(index as u16), keyspace, false).unwrap()).collect();
-        let placement = Placement::new(&topology, 2);
+        let placement = Placement::new(&topology, shards);
         let shards = (0..placement.shards()).map(|_| mailbox(10, 1000).0).collect();
         Shared::new(
             config,
@@ -554,6 +554,11 @@ mod tests {
             (placement, Seats::default(), Arc::default()),
             (TokenKeys::new([7; 32], 0), Receipts::new(rheostat_receipts::Signer::new().unwrap()), None),
         )
+    }
+
+    /// Node `a0` of four in data center `a`, one partition each, two keyspaces: one server for each partition, and three.
+    fn shared() -> Shared {
+        one_of(4, 0, &[1, 3], 2)
     }
 
     /// Where an operation goes: a shard of this node as `Ok`, another node as `Err`.

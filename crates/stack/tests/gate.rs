@@ -1,6 +1,7 @@
 //! What waits for the disk at a server's gate: every look at a key finds it on disk only, once.
 
 use rheostat_core::DcId;
+use rheostat_core::Timestamp;
 use rheostat_core::dial::{Dial, Level};
 use rheostat_core::failure::Failure;
 use rheostat_core::ids::{KeyspaceId, Now, OpId, PartitionId, Place, ServerId};
@@ -309,7 +310,6 @@ fn one_that_goes_on_waiting_inside_keeps_its_name() {
 fn frames_of_one_server_keep_their_order() {
     let mut far = Server::open("eventual", there(), 1, Durability::Interval);
     let mut near = Server::open("eventual", here(), 1, Durability::Interval);
-    let received = |server: &Server| server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).links[0].received;
     assert!(matches!(far.run(put("k", "v")), Outcome::Written(_)));
     let (mut before, mut behind) = (None, 0);
     for _ in 0..100 {
@@ -335,13 +335,13 @@ fn frames_of_one_server_keep_their_order() {
     assert_eq!(value(&near.run(get("k"))), Some(&b"v"[..]));
 }
 
-/// What a lost data center has said and what waits for the disk is not heard as what another one says that has its place: nobody else has it.
-#[test]
-fn what_a_lost_data_center_has_said_is_not_its_successors() {
-    let mut far = Server::open("eventual", there(), 1, Durability::Interval);
-    let mut near = Server::open("eventual", here(), 1, Durability::Interval);
-    let received = |server: &Server| server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).links[0].received;
-    assert!(matches!(far.run(put("k", "v")), Outcome::Written(_)));
+/// Up to where the other data center's updates have come to it.
+fn received(server: &Server) -> Timestamp {
+    server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).links[0].received
+}
+
+/// The two talk for a second. Returns up to where updates had come to `near` before the first came from `far`, if one did.
+fn talk(far: &mut Server, near: &mut Server) -> Option<Timestamp> {
     let mut before = None;
     for _ in 0..100 {
         far.tick(10_000);
@@ -351,11 +351,22 @@ fn what_a_lost_data_center_has_said_is_not_its_successors() {
         }
         for (_, frame) in std::mem::take(&mut far.out.frames) {
             if before.is_none() && far.stack.has_updates(&frame) {
-                before = Some(received(&near));
+                before = Some(received(near));
             }
             near.receive(there(), &frame);
         }
+        while far.read() {}
     }
+    before
+}
+
+/// What a lost data center has said and what waits for the disk is not heard as what another one says that has its place: nobody else has it.
+#[test]
+fn what_a_lost_data_center_has_said_is_not_its_successors() {
+    let mut far = Server::open("eventual", there(), 1, Durability::Interval);
+    let mut near = Server::open("eventual", here(), 1, Durability::Interval);
+    assert!(matches!(far.run(put("k", "v")), Outcome::Written(_)));
+    let before = talk(&mut far, &mut near);
     assert_eq!(Some(received(&near)), before, "its update waits");
     near.with(|stack, now, out| stack.server().lose(now, there().dc, None, out));
     near.with(|stack, now, out| stack.server().admit(now, there().dc, 1, false, out));
@@ -409,24 +420,9 @@ impl Full {
 fn a_frame_whose_chains_do_not_fit_into_memory_is_let_in() {
     let Full { _folder, server: mut near, names, is_silent } = Full::open(here(), 1);
     let mut far = Server::open("eventual", there(), 1, Durability::Interval);
-    let received = |server: &Server| server.stack.look().status(Now { monotonic_us: server.now_us, physical_ms: 0 }).links[0].received;
     let items = names.iter().map(|name| Item { key: key(name), value: Some(key("small")), expires_ms: 0 });
     assert!(matches!(far.run(Operation::Put { items: items.collect(), dial: Dial::default() }), Outcome::Written(_)));
-    let mut before = None;
-    for _ in 0..100 {
-        far.tick(10_000);
-        near.tick(10_000);
-        for (_, frame) in std::mem::take(&mut near.out.frames) {
-            far.receive(here(), &frame);
-        }
-        for (_, frame) in std::mem::take(&mut far.out.frames) {
-            if before.is_none() && far.stack.has_updates(&frame) {
-                before = Some(received(&near));
-            }
-            near.receive(there(), &frame);
-        }
-        while far.read() {}
-    }
+    let before = talk(&mut far, &mut near);
     assert!(before.is_some(), "the update has come");
     is_silent.store(true, Ordering::Relaxed);
     for _ in 0..1_000 {

@@ -1,6 +1,6 @@
 //! Who is let in: so many clients at once, and of those from one address only a share before they have shown a password.
 
-use crate::descriptors::{self, Client};
+use crate::descriptors;
 use crate::shard::mailbox::Control;
 use crate::shared::Shared;
 use std::net::{IpAddr, SocketAddr};
@@ -18,12 +18,12 @@ const AT_THE_LIMIT: &str = "RESP connections";
 /// A client's place among those that the node serves at once.
 pub(super) struct Place {
     shared: Arc<Shared>,
-    _descriptor: Client,
+    _descriptor: descriptors::Place,
 }
 
 impl Place {
     /// One; `None` if all are taken.
-    fn take(shared: &Arc<Shared>, _descriptor: Client) -> Option<Place> {
+    fn take(shared: &Arc<Shared>, _descriptor: descriptors::Place) -> Option<Place> {
         let place = Place { shared: shared.clone(), _descriptor };
         (shared.connections.fetch_add(1, Ordering::Relaxed) < shared.config.limits.max_connections).then_some(place)
     }

@@ -1,7 +1,7 @@
 //! Connections as they come in, at most so many at once, with or without TLS.
 
 use crate::connection::Stranger;
-use crate::descriptors::{self, Client, Place};
+use crate::descriptors::{self, Place};
 use crate::shared::{Shared, lock};
 use hashbrown::HashMap;
 use std::io;
@@ -158,7 +158,7 @@ trait Both: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
 
 /// A connection's place among those that are allowed, and among those that there are descriptors for, of all and of clients.
-type Places = (OwnedSemaphorePermit, Place, Client);
+type Places = (OwnedSemaphorePermit, Place, Place);
 
 /// A connection and its places.
 pub(super) struct Connection {
